@@ -1,0 +1,81 @@
+"""attnprobe: does this attention map explain this prediction?
+
+Public names are imported when they are first used, so that `import attnprobe` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AttnprobeError": "errors",
+    "Attribution": "attribution",
+    "Capture": "capture",
+    "Comparison": "comparison",
+    "Example": "example",
+    "Finding": "finding",
+    "Keep": "attention.seam",
+    "Model": "models.model",
+    "Row": "models.rows",
+    "Scores": "methods",
+    "Site": "site",
+    "Target": "target",
+    "agreement": "metrics",
+    "attribute": "attributing",
+    "compare": "comparison",
+    "faithfulness": "metrics",
+    "findings": "finding",
+    "gate": "intervention",
+    "knock_out": "intervention",
+    "load": "models",
+    "mean_head": "intervention",
+    "patch": "intervention",
+    "permute": "intervention",
+    "replace_weights": "intervention",
+    "silence_head": "intervention",
+    "uniform": "intervention",
+    "zero_value": "intervention",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+if TYPE_CHECKING:
+    from attnprobe.attention.seam import Keep as Keep
+    from attnprobe.attributing import attribute as attribute
+    from attnprobe.attribution import Attribution as Attribution
+    from attnprobe.capture import Capture as Capture
+    from attnprobe.comparison import Comparison as Comparison
+    from attnprobe.comparison import compare as compare
+    from attnprobe.errors import AttnprobeError as AttnprobeError
+    from attnprobe.example import Example as Example
+    from attnprobe.finding import Finding as Finding
+    from attnprobe.finding import findings as findings
+    from attnprobe.intervention import gate as gate
+    from attnprobe.intervention import knock_out as knock_out
+    from attnprobe.intervention import mean_head as mean_head
+    from attnprobe.intervention import patch as patch
+    from attnprobe.intervention import permute as permute
+    from attnprobe.intervention import replace_weights as replace_weights
+    from attnprobe.intervention import silence_head as silence_head
+    from attnprobe.intervention import uniform as uniform
+    from attnprobe.intervention import zero_value as zero_value
+    from attnprobe.methods import Scores as Scores
+    from attnprobe.metrics import agreement as agreement
+    from attnprobe.metrics import faithfulness as faithfulness
+    from attnprobe.models import load as load
+    from attnprobe.models.model import Model as Model
+    from attnprobe.models.rows import Row as Row
+    from attnprobe.site import Site as Site
+    from attnprobe.target import Target as Target
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'attnprobe' has no attribute '{name}'")
+    return getattr(import_module(f"attnprobe.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Attention itself: the seam where everything happens, and a readable implementation of the mechanisms."""

@@ -1,0 +1,85 @@
+"""attnprobe attribute: the scores of one method on one text."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from attnprobe.cli.options import HOW, READ, WRITE, Flag, RunOptions, TargetOptions, TextOptions
+from attnprobe.cli.output import printable, table, tell
+from attnprobe.errors import InputError
+
+
+def attribute(
+    model: str,
+    /,
+    target: TargetOptions = TargetOptions(),  # noqa: B008
+    run: RunOptions = RunOptions(),  # noqa: B008
+    *,
+    text: Annotated[str, Parameter(group=READ)],
+    method: Annotated[str, Parameter(group=HOW)],
+    option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    truncate: Annotated[Flag, Parameter(group=READ)] = False,
+    format: Annotated[Literal["table", "json", "csv"], Parameter(group=WRITE)] = "table",
+) -> None:
+    """Print how much each token of a text supports the prediction, by one method.
+
+    Example:
+      attnprobe attribute attnprobe/sentiment --text "a dull film" --method rollout
+
+    Parameters
+    ----------
+    model
+        A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
+    text
+        The text to explain.
+    method
+        One of `attnprobe methods`.
+    option
+        An option of the method, as name=value. Say it again for more.
+    truncate
+        Cut a text that is longer than the model takes, instead of refusing it.
+    format
+        A table to read, or json or csv for programs.
+    """
+    from attnprobe.cli.choices import chosen_methods, chosen_options, chosen_target
+    from attnprobe.cli.making import read_examples
+    from attnprobe.cli.surroundings import load, quiet
+    from attnprobe.cli.texts import read_texts
+
+    texts = read_texts(TextOptions(text=[text]))
+    with quiet():
+        name = _only(chosen_methods([method]))
+        options = chosen_options([f"{name}.{word}" for word in option or ()], [name]).get(name, {})
+        loaded = load(model, device=run.device, dtype=run.dtype)
+        explained = chosen_target(loaded, target)
+        example = read_examples(loaded, texts, truncate)[0]
+        attribution = _attribute(loaded, example, name, explained, run.batch_rows, options)
+    for warning in attribution.warnings:
+        tell(f"attnprobe: warning: {warning}")
+    _print(attribution, format)
+
+
+def _only(names: list[str]) -> str:
+    if len(names) > 1:
+        raise InputError(f"--method takes one method, got {', '.join(names)}; `attnprobe report` compares several")
+    return names[0]
+
+
+def _attribute(model: Any, example: Any, method: str, target: Any, rows: int | None, options: dict[str, Any]) -> Any:
+    from attnprobe.attributing import attribute as ask
+    from attnprobe.models.evaluator import batch_rows
+
+    with batch_rows(rows):
+        return ask(model, example, method, target, **options)
+
+
+def _print(attribution: Any, format: str) -> None:
+    frame = attribution.to_frame()
+    if format == "json":
+        print(frame.to_json(orient="records", indent=2, force_ascii=False))
+    elif format == "csv":
+        print(frame.to_csv(index=False), end="")
+    else:
+        tell(f"{attribution.method}: {attribution.target.description}")
+        rows = zip(frame.score, frame.token, strict=True)
+        print(table(["score", "token"], [[f"{score:+.4g}", printable(token)] for score, token in rows]))

@@ -1,0 +1,86 @@
+"""Names and options of methods, the operator and the labels as typed, checked before any work."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cyclopts import CoercionError, convert
+
+from attnprobe.cli.options import TargetOptions
+from attnprobe.errors import InputError, nearest
+
+
+def chosen_methods(given: Sequence[str] | None) -> list[str]:
+    """Names of the methods, from words that may hold several with commas between; None means all."""
+    from attnprobe.methods import methods
+
+    if given is None:
+        return list(methods)
+    names = [name.strip() for word in given for name in word.split(",") if name.strip()]
+    if not names:
+        raise InputError("--methods names no method; leave it out for all of them")
+    return [methods[name].name for name in dict.fromkeys(names)]
+
+
+def chosen_options(given: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by method, from words such as "rollout.identity=0.3"; each is checked against its method."""
+    options: dict[str, dict[str, Any]] = {}
+    for word in given:
+        key, equals, text = word.partition("=")
+        method, dot, name = key.partition(".")
+        if not (equals and dot and method and name):
+            raise InputError(f"--option takes method.name=value, such as rollout.identity=0.3, got '{word}'")
+        if method not in names:
+            raise InputError(f"--option {word}: '{method}' is not among the methods; {nearest(method, names)}")
+        options.setdefault(method, {})[name] = option_value(method, name, text)
+    return options
+
+
+def option_value(method: str, name: str, text: str) -> Any:
+    """The value of a method's option, of the type that its function says."""
+    from attnprobe.methods import methods
+
+    entry = methods[method]
+    if name not in entry.options:
+        entry.check_options({name: text})  # says which options there are
+    if text.lower() == "none" and entry.options[name] is None:
+        return None
+    hint = inspect.signature(entry.function).parameters[name].annotation
+    if hint is inspect.Parameter.empty:
+        return text
+    try:
+        return convert(hint, [text])
+    except CoercionError as error:
+        error.verbose = False
+        raise InputError(f"option {name} of {method}: {error}") from error
+
+
+def check_operator(operator: str | None, model: Any = None) -> None:
+    """`InputError` for an operator that does not exist, or that this model has no embedding for."""
+    from attnprobe.models.rows import CONTENT, OPERATORS, filler
+
+    if operator is None:
+        return
+    if operator not in OPERATORS:
+        raise InputError(f"no removal operator is named '{operator}'; {nearest(operator, OPERATORS)}")
+    if model is not None and operator in CONTENT:
+        filler(model.fillers, operator, model.name)
+
+
+def chosen_target(model: Any, options: TargetOptions) -> Any:
+    """The target as typed; a label of the model that does not exist is an `InputError` with the nearest name."""
+    from attnprobe.target import Target
+
+    label, against = (None if word is None else _label(model, word) for word in (options.target, options.against))
+    return Target(label=label, against=against, position=options.position, scale=options.scale)
+
+
+def _label(model: Any, word: str) -> str | int:
+    try:
+        model.outputs.index(word)
+    except InputError:
+        # Of a vocabulary, digits are first the token that looks so, then a number of an output.
+        if model.outputs.names is None and word.isdigit():
+            return int(word)
+        raise
+    return word

@@ -1,0 +1,53 @@
+"""attnprobe report: a page for a model and texts of your own."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnprobe.cli.options import WRITE, MethodOptions, RunOptions, TargetOptions, TextOptions
+
+
+def report(
+    model: str,
+    /,
+    texts: TextOptions = TextOptions(),  # noqa: B008
+    target: TargetOptions = TargetOptions(),  # noqa: B008
+    methods: MethodOptions = MethodOptions(),  # noqa: B008
+    run: RunOptions = RunOptions(),  # noqa: B008
+    *,
+    out: Annotated[Path, Parameter(group=WRITE)],
+    invocation: Annotated[str, Parameter(parse=False)] = "",
+) -> None:
+    """Compare methods on your own model and texts, and write a page.
+
+    The page shows each text coloured by each method, the attention itself, where
+    the methods agree, and which of them point at words whose removal changes the
+    prediction, against random orders. It opens in any browser, without a network.
+    Its tables are written beside it as CSV.
+
+    Example:
+      attnprobe report attnprobe/sentiment --text "a dull, lifeless film" --out dull.html
+
+    Parameters
+    ----------
+    model
+        A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
+    out
+        Where the page goes; its tables go into the folder of the same name.
+    """
+    from attnprobe.cli.making import Job, make_page
+    from attnprobe.cli.texts import read_texts
+
+    make_page(
+        Job(
+            model=model,
+            texts=read_texts(texts),
+            truncate=texts.truncate,
+            target=target,
+            methods=methods,
+            run=run,
+            out=out,
+            invocation=invocation,
+        )
+    )

@@ -1,0 +1,109 @@
+"""One input, never padded: the unit that everything else works on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+import pandas as pd
+from torch import Tensor
+
+from attnprobe.errors import InputError
+
+Axis = Literal["source", "target", "patches"]
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A text (or pair, or picture) as one model reads it.
+
+    inputs: the model's own arguments, batch axis 1, no padding. tokens, spans, is_special and words
+    describe the explained axis, one entry a token; a span is a pair of character offsets into the text
+    that the token belongs to, None where there is none; words numbers the word of each token, None for
+    special tokens. n_truncated: tokens that were cut off (stated, never silent). notes: what else the model said of it.
+    """
+
+    text: str
+    inputs: Mapping[str, Tensor] = field(repr=False)
+    tokens: tuple[str, ...]
+    spans: tuple[tuple[int, int] | None, ...] = field(repr=False)
+    is_special: tuple[bool, ...] = field(repr=False)
+    words: tuple[int | None, ...] = field(repr=False)
+    axis: Axis = "source"
+    pair: str | None = None
+    picture: Any = field(default=None, repr=False)
+    n_truncated: int = 0
+    notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.tokens), len(self.spans), len(self.is_special), len(self.words)}
+        if lengths != {len(self.tokens)} or not self.tokens:
+            raise InputError(f"an example needs tokens, spans, is_special and words of one length >= 1, got {lengths}")
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of the explained axis."""
+        return len(self.tokens)
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Each token as people read it: the characters it covers, or the token itself where it covers none."""
+        return tuple(
+            token if span is None else (self._text_of(index)[span[0] : span[1]] or token)
+            for index, (token, span) in enumerate(zip(self.tokens, self.spans, strict=True))
+        )
+
+    def _text_of(self, index: int) -> str:
+        # A pair's second text starts its offsets at 0 again; it is the part behind the first restart.
+        if self.pair is None:
+            return self.text
+        starts = [s[0] for s in self.spans[: index + 1] if s is not None]
+        restarted = any(b < a for a, b in pairwise(starts))
+        return self.pair if restarted else self.text
+
+    def word_groups(self) -> list[list[int]]:
+        """Token indices of each word in order; a special token is a group of its own."""
+        groups: list[list[int]] = []
+        last: int | None = None
+        for index, word in enumerate(self.words):
+            if word is not None and word == last:
+                groups[-1].append(index)
+            else:
+                groups.append([index])
+            last = word
+        return groups
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token: token_index, token, piece, start, end, word_index, is_special."""
+        return pd.DataFrame(
+            {
+                "token_index": range(self.n_tokens),
+                "token": self.tokens,
+                "piece": self.pieces,
+                "start": pd.array([s and s[0] for s in self.spans], dtype="Int64"),
+                "end": pd.array([s and s[1] for s in self.spans], dtype="Int64"),
+                "word_index": pd.array(list(self.words), dtype="Int64"),
+                "is_special": self.is_special,
+            }
+        )
+
+
+def words_of_spans(text: str, spans: Sequence[tuple[int, int] | None]) -> tuple[int | None, ...]:
+    """Number the words of tokens by their spans: a new word starts after a gap or at white space.
+
+    >>> words_of_spans("very very good", [None, (0, 4), (5, 9), (10, 12), (12, 14), None])
+    (None, 0, 1, 2, 2, None)
+    """
+    words: list[int | None] = []
+    word, end = -1, None
+    for span in spans:
+        if span is None:
+            words.append(None)
+            end = None
+            continue
+        start = span[0]
+        if end is None or start != end or text[start : start + 1].isspace():
+            word += 1
+        words.append(word)
+        end = span[1]
+    return tuple(words)

@@ -1,0 +1,253 @@
+"""The edits: each a function from site to site that knows where it acts.
+
+Layers, heads, stack and kind say where (None: everywhere). An edit that fits no place of the model, or a
+head or position that is not there, is an `EditError`; it never does nothing in silence.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnprobe.capture import Capture
+from attnprobe.errors import EditError
+from attnprobe.site import Kind, Place, Site
+
+Index = int | Sequence[int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention:
+    """An edit with a name and the places where it acts."""
+
+    name: str
+    change: Callable[[Site], Site] = field(repr=False)
+    layers: tuple[int, ...] | None = None
+    stack: str | None = None
+    kind: Kind | None = None
+
+    def acts_at(self, place: Place) -> bool:
+        """Whether this edit acts at a place."""
+        return (
+            (self.layers is None or place.layer in self.layers)
+            and (self.stack is None or place.stack == self.stack)
+            and (self.kind is None or place.kind == self.kind)
+        )
+
+    def __call__(self, site: Site) -> Site:
+        return self.change(site) if self.acts_at(site.place) else site
+
+    def __str__(self) -> str:
+        where = "" if self.layers is None else f" in layers {', '.join(map(str, self.layers))}"
+        return (
+            self.name
+            + where
+            + (f" of {self.stack}" if self.stack else "")
+            + (f" {self.kind}-attention" if self.kind else "")
+        )
+
+
+def silence_head(layer: int, head: Index, *, stack: str | None = None, kind: Kind | None = None) -> Intervention:
+    """Zero what a head passes on: its weights are 0, so its z is 0, before the projection mixes the heads."""
+
+    def change(site: Site) -> Site:
+        return site.replace(weights=_on_heads(site, head, lambda weights: torch.zeros_like(weights)))
+
+    return Intervention(f"silence head {head}", change, _tuple(layer), stack, kind)
+
+
+def mean_head(
+    layer: int,
+    head: int,
+    captures: Sequence[Capture],
+    *,
+    per_position: bool = False,
+    stack: str | None = None,
+    kind: Kind | None = None,
+) -> Intervention:
+    """Replace a head's z by its mean over captures that kept "z": over all positions, or by position."""
+    if not captures:
+        raise EditError("mean_head needs at least one capture that kept 'z' (keep=Keep.of('z'))")
+    kept = [capture.tensor("z", stack, kind)[layer][head] for capture in captures]
+    if per_position:
+        if len({z.shape[0] for z in kept}) > 1:
+            raise EditError("per_position=True needs captures of one length; use per_position=False")
+        mean = torch.stack(kept).mean(0)
+    else:
+        mean = torch.cat(kept).mean(0, keepdim=True)
+
+    def change(site: Site) -> Site:
+        _check(head, site.n_heads, "head", site)
+        z = site.need("z").clone()
+        z[:, head] = mean.to(z)
+        return site.replace(z=z)
+
+    return Intervention(f"mean of head {head} over {len(captures)} examples", change, (layer,), stack, kind)
+
+
+def zero_value(token_index: Index, *, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
+    """Zero a token's value vectors; the weights on it stay as they are (value zeroing, Mohebbi 2023)."""
+
+    def change(site: Site) -> Site:
+        value = site.need("value")
+        _check(token_index, value.shape[2], "token", site)
+        keep = value.new_ones(value.shape[1], value.shape[2])
+        keep[_index(heads, site, "head")[:, None], torch.tensor(_tuple(token_index))] = 0
+        return site.replace(value=value * keep[None, :, :, None])
+
+    return Intervention(f"zero the value of token {token_index}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+
+
+def knock_out(
+    query_index: Index, key_index: Index, *, layers: Index = None, heads: Index = None, **where: str
+) -> Intervention:
+    """Cut edges from queries to keys (None: all): scores -inf before the softmax, which renormalises (Geva 2023).
+
+    A query that would be left with nothing to look at raises `EditError`.
+    """
+
+    def change(site: Site) -> Site:
+        scores = site.need("scores").clone()
+        queries, keys = (
+            _positions(query_index, scores.shape[2], "query", site),
+            _positions(key_index, scores.shape[3], "key", site),
+        )
+        head = _index(heads, site, "head")
+        scores[:, head[:, None, None], queries[None, :, None], keys[None, None, :]] = -torch.inf
+        # A model's own mask is a very negative number, not -inf: a row of nothing else has nothing to look at.
+        seen = scores > torch.finfo(scores.dtype).min / 2
+        before = site.need("scores") > torch.finfo(scores.dtype).min / 2
+        if bool((before.any(-1) & ~seen.any(-1)).any()):
+            raise EditError(f"{site.place}: the knock-out leaves a query with nothing to look at; leave it one key")
+        return site.replace(scores=scores)
+
+    return Intervention(f"knock out queries {query_index} to keys {key_index}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+
+
+def uniform(*, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
+    """Equal weights on all visible keys; the mass of each row stays what it was."""
+
+    def change(site: Site) -> Site:
+        def spread(weights: Tensor) -> Tensor:
+            visible = site.visible if site.visible is not None else torch.ones_like(weights[:1, :1], dtype=torch.bool)
+            share = visible.to(weights.dtype).expand(weights.shape[0], visible.shape[1], *weights.shape[2:])
+            share = share if share.shape[1] in (1, weights.shape[1]) else share[:, : weights.shape[1]]
+            return share / share.sum(-1, keepdim=True).clamp(min=1) * weights.sum(-1, keepdim=True)
+
+        return site.replace(weights=_on_heads(site, heads, spread))
+
+    return Intervention("uniform attention", change, _tuple(layers), **where)  # type: ignore[arg-type]
+
+
+def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
+    """Shuffle each row's weights among its visible keys, another shuffle for each row and head."""
+
+    def change(site: Site) -> Site:
+        generator = torch.Generator().manual_seed(seed + 1000 * site.layer)
+
+        def shuffle(weights: Tensor) -> Tensor:
+            noise = torch.rand(weights.shape, generator=generator).to(weights.device)
+            visible = (
+                torch.ones_like(weights, dtype=torch.bool)
+                if site.visible is None
+                else site.visible.expand_as(site.need("weights"))[:, : weights.shape[1]]
+            )
+            # Hidden keys sort last, so the n-th visible key trades places with a random visible one.
+            order = (noise + (~visible) * 2).argsort(-1)
+            places = (~visible).to(torch.uint8).argsort(dim=-1, stable=True)
+            return torch.zeros_like(weights).scatter(-1, places, weights.gather(-1, order)) * visible
+
+        return site.replace(weights=_on_heads(site, heads, shuffle))
+
+    return Intervention(f"permuted attention, seed {seed}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+
+
+def replace_weights(
+    layer: int, weights: Float[Tensor, "#head query key"], *, heads: Index = None, **where: str
+) -> Intervention:
+    """Use the given weights [head query key] in one layer."""
+
+    def change(site: Site) -> Site:
+        expected = site.need("weights").shape[2:]
+        if weights.shape[1:] != expected:
+            raise EditError(
+                f"{site.place}: got weights of {tuple(weights.shape[1:])}, expected {tuple(expected)} [query key]"
+            )
+        return site.replace(weights=_on_heads(site, heads, lambda old: weights.to(old).expand_as(old)))
+
+    return Intervention("replaced weights", change, (layer,), **where)  # type: ignore[arg-type]
+
+
+def patch(
+    capture: Capture,
+    tensor: str = "z",
+    *,
+    layers: Index = None,
+    heads: Index = None,
+    stack: str | None = None,
+    kind: Kind | None = None,
+) -> Intervention:
+    """Take "z", "weights" or "value" from another capture of the same length (activation patching)."""
+    if tensor not in ("z", "weights", "value"):
+        raise EditError(f"patch takes z, weights or value from a capture, got '{tensor}'")
+    donors = {(s.place.stack, s.place.kind, s.place.layer): s.need(tensor)[:1].detach() for s in capture.sites}
+
+    def change(site: Site) -> Site:
+        place = site.place
+        donor = donors.get((place.stack, place.kind, place.layer))
+        if donor is None:
+            raise EditError(f"{place}: the capture to patch from holds no '{tensor}' of this layer")
+        old = site.need(tensor)
+        if donor.shape[1:] != old.shape[1:]:
+            raise EditError(
+                f"{place}: the capture's '{tensor}' is {tuple(donor.shape[1:])}, here {tuple(old.shape[1:])}; "
+                "patch between inputs of one length"
+            )
+        new = old.clone()
+        head = _index(heads, site, "head")
+        new[:, head] = donor.to(old)[:, head]
+        return site.replace(**{tensor: new})
+
+    return Intervention(f"patch {tensor} from '{capture.example.text[:40]}'", change, _tuple(layers), stack, kind)
+
+
+def gate(gates: Float[Tensor, " head"], layer: int, **where: str) -> Intervention:
+    """Scale what each head passes on by a gate that gradients reach (Michel 2019; 1 leaves the head as it is)."""
+
+    def change(site: Site) -> Site:
+        if gates.shape != (site.n_heads,):
+            raise EditError(f"{site.place} has {site.n_heads} heads, got {tuple(gates.shape)} gates")
+        return site.replace(weights=site.need("weights") * gates.to(site.need("weights"))[None, :, None, None])
+
+    return Intervention("gates", change, (layer,), **where)  # type: ignore[arg-type]
+
+
+def _on_heads(site: Site, heads: Index, change: Callable[[Tensor], Tensor]) -> Tensor:
+    weights = site.need("weights")
+    index = _index(heads, site, "head")
+    return weights.index_copy(1, index.to(weights.device), change(weights[:, index]))
+
+
+def _index(heads: Index, site: Site, noun: str) -> Tensor:
+    return _positions(heads, site.n_heads, noun, site)
+
+
+def _positions(index: Index, n: int, noun: str, site: Site) -> Tensor:
+    if index is None:
+        return torch.arange(n)
+    _check(index, n, noun, site)
+    return torch.tensor(_tuple(index))
+
+
+def _check(index: Index, n: int, noun: str, site: Site) -> None:
+    for i in _tuple(index) or ():
+        if not 0 <= i < n:
+            raise EditError(f"{site.place} has {n} {noun}s (0 to {n - 1}), got {noun} {i}")
+
+
+def _tuple(index: Index) -> tuple[int, ...] | None:
+    if index is None:
+        return None
+    return (index,) if isinstance(index, int) else tuple(index)

@@ -1,0 +1,36 @@
+"""Attribution methods: functions (model, example, target, *, options) -> scores [token].
+
+Adding one means adding a file here, or decorating a function anywhere:
+
+    @methods.add(family="attention", source="Abnar & Zuidema 2020, sec. 3", formula="…", cost="1 F", signed=False)
+    def rollout(model, example, target, *, identity=0.5): ...
+
+family: attention, gradient, ablation, perturbation, control. formula and cost are shown in reports
+(F: a forward pass, B: a backward pass, n: tokens). signed: whether scores have a direction.
+"""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+from torch import Tensor
+
+from attnprobe.registry import Registry
+
+FAMILIES = ("attention", "gradient", "ablation", "perturbation", "control")
+
+methods = Registry("attribution method", "attnprobe.methods", facts=("formula", "cost", "signed"))
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a method gives: values [token], and what it knows beside them.
+
+    map: [query token]. residual: how far the values are from adding up to the change of the target.
+    standard_error: of each value, where it is estimated. used: choices made while running (baseline, steps).
+    """
+
+    values: Float[Tensor, " token"]
+    map: Float[Tensor, "query token"] | None = None
+    residual: float | None = None
+    standard_error: Float[Tensor, " token"] | None = None
+    used: dict[str, object] = field(default_factory=dict)

@@ -1,0 +1,42 @@
+"""Attention weighted by the gradient that reaches it."""
+
+from typing import Literal
+
+import torch
+
+from attnprobe.attention.seam import Keep
+from attnprobe.errors import InputError
+from attnprobe.example import Example
+from attnprobe.methods import Scores, methods
+from attnprobe.models.evaluator import differentiable
+from attnprobe.models.model import Model
+from attnprobe.models.reading import explained_stack
+from attnprobe.models.rows import Row
+from attnprobe.target import ResolvedTarget
+
+
+@methods.add(
+    family="attention",
+    source="Barkan et al. 2021 without the cut at 0; Serrano & Smith 2019",
+    formula="Σ_l Σ_h Σ_i A^{l,h}_{ij} ∂y/∂A^{l,h}_{ij}",
+    cost="1 F, 1 B",
+    signed=True,
+)
+def attention_x_gradient(
+    model: Model, example: Example, target: ResolvedTarget, *, layers: Literal["all", "last"] = "all"
+) -> Scores:
+    """Attention weight times the target's gradient, summed over heads and queries; target units, signed.
+
+    layers: "all" (summed) or the "last" alone. By linearity the sum over all tokens is the effect of a gate on
+    every head, not the change of the target: no completeness is claimed.
+    """
+    if layers not in ("all", "last"):
+        raise InputError(f"layers is 'all' or 'last', got '{layers}'")
+    stack = explained_stack(model, example)
+    keep = Keep.of("weights", stack=stack.name, kind=stack.kind)
+    logits, tape = differentiable(model, [Row(example)], keep)
+    weights = [site.need("weights") for site in tape.sites] if tape is not None else []
+    gradients = torch.autograd.grad(target(logits).sum(), weights)
+    products = [(w * g)[0].sum(0).detach().float() for w, g in zip(weights, gradients, strict=True)]
+    product = products[-1] if layers == "last" else torch.stack(products).sum(0)
+    return Scores(product.sum(0), map=product)

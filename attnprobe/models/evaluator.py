@@ -1,0 +1,203 @@
+"""Rows in, targets out: the one place that loops over forward passes.
+
+Batches rows of equal length, computes equal rows once, halves the batch when memory runs out, counts
+passes, shows progress on long work.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from attnprobe.attention.seam import NOTHING, Edit, Keep, Tape
+from attnprobe.capture import finite
+from attnprobe.errors import AttnprobeError, InputError
+from attnprobe.models.model import Model
+from attnprobe.models.rows import Row
+from attnprobe.target import ResolvedTarget
+
+T = TypeVar("T")
+
+# Tokens a batch: beyond this a CPU gains nothing more, and memory stays small.
+BATCH_TOKENS = 1024
+
+
+@dataclass
+class Meter:
+    """Counts single-row passes made while it is open."""
+
+    forward: int = 0
+    backward: int = 0
+    reused: int = 0
+    seconds: float = 0.0
+    _started: float = field(default=0.0, repr=False)
+    _token: object = field(default=None, repr=False)
+
+    def __enter__(self) -> "Meter":
+        self._started = time.perf_counter()
+        self._token = _meters.set((*_meters.get(), self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self._started
+        _meters.reset(self._token)  # type: ignore[arg-type]
+
+
+_meters: ContextVar[tuple[Meter, ...]] = ContextVar("attnprobe_meters", default=())
+_memory: ContextVar[dict[object, Tensor] | None] = ContextVar("attnprobe_memory", default=None)
+_batch_rows: ContextVar[int | None] = ContextVar("attnprobe_batch_rows", default=None)
+
+
+def count(forward: int = 0, backward: int = 0, reused: int = 0) -> None:
+    """Add passes to every open meter."""
+    for meter in _meters.get():
+        meter.forward += forward
+        meter.backward += backward
+        meter.reused += reused
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Within the block, a row that was evaluated once is not evaluated again."""
+    token = _memory.set({})
+    try:
+        yield
+    finally:
+        _memory.reset(token)
+
+
+@contextmanager
+def batch_rows(n: int | None) -> Iterator[None]:
+    """Within the block, at most `n` rows run at once (None: chosen by length)."""
+    if n is not None and n < 1:
+        raise InputError(f"a batch has at least 1 row, got {n}")
+    token = _batch_rows.set(n)
+    try:
+        yield
+    finally:
+        _batch_rows.reset(token)
+
+
+def batch_size(length: int) -> int:
+    """Rows to run at once for inputs of this many tokens."""
+    return _batch_rows.get() or max(1, BATCH_TOKENS // max(1, length))
+
+
+def targets(
+    model: Model, rows: Sequence[Row], target: Callable[[Tensor], Tensor], *, progress: str | None = None
+) -> Float[Tensor, " row"]:
+    """`target` of the logits of each row, without gradients, on the CPU, in the order given.
+
+    Errors: `NumericsError` where an answer is not finite; `InputError` where not even one row fits in memory.
+    """
+    memory = _memory.get()
+    known: dict[object, Tensor] = {} if memory is None else memory
+    # The callables and examples stay in the key, so that an id cannot be given to another object meanwhile.
+    keys = [(model.name, id(model), target, row.example, row.edits, row.key()) for row in rows]
+    wanted = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
+    count(reused=len(rows) - len(wanted))
+    bar = tqdm(
+        total=len(wanted), desc=progress, delay=1.0, leave=False, disable=None if progress else True, unit="pass"
+    )
+    with bar, torch.no_grad():
+        groups: dict[tuple[int, int | None], list[tuple[object, Row]]] = {}
+        for key, row in wanted.items():
+            groups.setdefault((row.length, _position(row, target)), []).append((key, row))
+        for (length, position), group in sorted(groups.items(), key=lambda item: item[0][0]):
+            moved = replace(target, position=position) if isinstance(target, ResolvedTarget) else target
+            _fill(model, group, moved, known, batch_size(length), bar)
+    if not rows:
+        return torch.zeros(0)
+    return torch.stack([known[key] for key in keys])
+
+
+def _position(row: Row, target: Callable[[Tensor], Tensor]) -> int | None:
+    """Where the target's position lies in a row, which deletion may have moved."""
+    position = target.position if isinstance(target, ResolvedTarget) else None
+    if position is None or row.kept is None or row.operator != "delete":
+        return position
+    if position >= len(row.kept) or not bool(row.kept[position]):
+        raise InputError(
+            f"'delete' would take away position {position}, which is explained; use another operator, such as mean"
+        )
+    return int(row.kept[:position].sum())
+
+
+def _fill(model: Model, group: list, target: Callable[[Tensor], Tensor], known: dict, size: int, bar: tqdm) -> None:
+    start = 0
+    while start < len(group):
+        part = group[start : start + size]
+        answers = halving(partial(_ask, model, part, target), len(part), "rows")
+        values = finite(
+            "the model's output", answers.float().cpu() if answers.dtype != torch.float64 else answers.cpu()
+        )
+        known.update({key: value for (key, _), value in zip(part, values, strict=False)})
+        size = min(size, len(values)) if len(values) < len(part) else size
+        start += len(values)
+        bar.update(len(values))
+
+
+def _ask(model: Model, part: Sequence[tuple[object, Row]], target: Callable[[Tensor], Tensor], n: int) -> Tensor:
+    return target(logits(model, [row for _, row in part[:n]]))
+
+
+def logits(model: Model, rows: Sequence[Row]) -> Float[Tensor, " row *rest"]:
+    """Logits of rows of one length in one pass; edits run at the seam, each for its own row."""
+    count(forward=len(rows))
+    edits = spread_edits(rows)
+    if not edits:
+        return model.forward(rows)
+    return model.forward(rows, Tape(edits=edits, keep=NOTHING, check=False))
+
+
+def spread_edits(rows: Sequence[Row]) -> list[tuple[Edit, Tensor | None]]:
+    """Every edit with the batch rows that it acts on, in the order in which the rows give them."""
+    where: dict[int, tuple[Edit, list[int]]] = {}
+    for index, row in enumerate(rows):
+        for edit in row.edits:
+            where.setdefault(id(edit), (edit, []))[1].append(index)
+    return [(edit, None if len(index) == len(rows) else torch.tensor(index)) for edit, index in where.values()]
+
+
+def differentiable(
+    model: Model, rows: Sequence[Row], keep: Keep = NOTHING
+) -> tuple[Float[Tensor, " row *rest"], Tape | None]:
+    """Logits that gradients flow through, and the tape with live tensors where `keep` asks for some."""
+    count(forward=len(rows), backward=len(rows))
+    edits = spread_edits(rows)
+    with torch.enable_grad():
+        if keep is NOTHING and not edits:
+            return model.forward(rows), None
+        tape = Tape(edits=edits, keep=keep, differentiable=True, check=False)
+        return model.forward(rows, tape), tape
+
+
+def halving(run: Callable[[int], T], size: int, noun: str) -> T:
+    """`run(size)`; when memory runs out, again with half the size, down to 1."""
+    while True:
+        try:
+            return run(size)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if isinstance(error, AttnprobeError) or not _out_of_memory(error):
+                raise
+            if size == 1:
+                raise InputError(
+                    f"not even 1 of the {noun} fits in memory; use a shorter input or a smaller model"
+                ) from error
+            size = max(1, size // 2)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return (
+        isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        or "not enough memory" in str(error)
+        or "can't allocate memory" in str(error)
+    )

@@ -1,0 +1,79 @@
+"""Rows to a batch of the model's own inputs, with embeddings put in at the embedding module."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from attnprobe.errors import CaptureError
+from attnprobe.models.huggingface.reading import TOKEN_AXIS
+from attnprobe.models.rows import RENORMALISING, Row, fill, filler
+
+if TYPE_CHECKING:
+    from attnprobe.models.huggingface.model import HuggingFaceModel
+
+
+def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[str, Any], Tensor | None]:
+    """The batch of inputs, and the embeddings [row token d_model] to use, None where the ids say it all."""
+    real = [_real(model, row) for row in rows]
+    inputs = [_inputs(row) for row in real]
+    batch: dict[str, Any] = {name: torch.cat([i[name] for i in inputs]).to(model._device) for name in inputs[0]}
+    if "use_cache" in inspect.signature(model.module.forward).parameters:
+        batch["use_cache"] = False
+    if all(row.embeddings is None for row in real):
+        return batch, None
+    vectors = [model.embed(row.example) if row.embeddings is None else row.embeddings for row in real]
+    return batch, torch.stack(vectors)
+
+
+def _real(model: "HuggingFaceModel", row: Row) -> Row:
+    """A content removal becomes embeddings, so that ids (positions, padding) stay as they were."""
+    if row.whole or row.operator in RENORMALISING:
+        return row
+    embeddings = model.embed(row.example) if row.embeddings is None else row.embeddings
+    return fill(row, embeddings, filler(model.fillers, row.operator, model.name))
+
+
+def _inputs(row: Row) -> dict[str, Tensor]:
+    inputs = dict(row.example.inputs)
+    if row.kept is None:
+        return inputs
+    kept = row.kept.cpu()
+    if row.operator == "delete":
+        return {n: v[:, kept] if n in TOKEN_AXIS else v for n, v in inputs.items()}
+    mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
+    # A mask of rank 4 [1 head query key] hides a key in every row.
+    hidden = torch.finfo(mask.dtype).min if mask.is_floating_point() else 0
+    inputs["attention_mask"] = mask.masked_fill(~kept, hidden)
+    return inputs
+
+
+@contextmanager
+def embedding_override(model: "HuggingFaceModel", embeddings: Tensor | None) -> Iterator[None]:
+    """Within the block, the first look-up of a batch of this shape gives `embeddings` instead."""
+    if embeddings is None:
+        yield
+        return
+    used: list[bool] = []
+
+    def hook(part: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        if used or output.shape[:2] != embeddings.shape[:2]:
+            return output
+        used.append(True)
+        return embeddings.to(output.dtype)
+
+    weight = getattr(model.embedding, "weight", None)
+    shared = [p for p in model.module.modules() if isinstance(p, nn.Embedding) and p.weight is weight]
+    handles = [part.register_forward_hook(hook) for part in shared]
+    try:
+        yield
+        if not used:
+            raise CaptureError(
+                f"{model.name}: the embeddings given were never used; its embedding is {type(model.embedding).__name__}"
+            )
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,60 @@
+"""From a name, a folder, a pair or a pipeline to a `HuggingFaceModel`."""
+
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from attnprobe.errors import AttnprobeError, InputError, nearest
+from attnprobe.models.huggingface.model import HuggingFaceModel
+
+
+def from_name(
+    name: str | Path, *, dtype: str | None = None, device: str | None = None, numerics: str = "delegate", **options: Any
+) -> HuggingFaceModel:
+    """Load a Hub id or a folder with the head that its configuration names.
+
+    Errors: `InputError` when it is neither a folder with a config.json nor an id that can be had.
+    """
+    folder = Path(name)
+    local = folder.is_dir()
+    if local and not (folder / "config.json").is_file() and "gguf_file" not in options:
+        raise InputError(f"the folder {name} has no config.json; give a folder that save_pretrained wrote")
+    source = str(folder) if local else str(name)
+    try:
+        config = AutoConfig.from_pretrained(source, **options)
+        cls = getattr(transformers, (config.architectures or [""])[0], AutoModel)
+        module = cls.from_pretrained(source, dtype=dtype or "auto", **options)
+        tokenizer = _tokenizer(source, options)
+    except AttnprobeError:
+        raise
+    except Exception as error:
+        raise InputError(_why_not(str(name), local, error)) from error
+    if device is not None:
+        module = module.to(device)
+    return HuggingFaceModel(module.eval(), tokenizer, name=str(name), numerics=numerics)
+
+
+def _tokenizer(source: str, options: dict[str, Any]) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, KeyError):
+        try:
+            return transformers.AutoImageProcessor.from_pretrained(source)
+        except Exception:
+            return None
+
+
+def _why_not(name: str, local: bool, error: Exception) -> str:
+    first = str(error).strip().split("\n", 1)[0][:200]
+    if local:
+        return f"the folder {name} could not be loaded: {first}"
+    here = [p.name for p in Path(name).parent.iterdir() if p.is_dir()] if Path(name).parent.is_dir() else []
+    hint = f"; {nearest(Path(name).name, here)}" if "/" not in name and here else ""
+    return f"no model '{name}': it is no folder here{hint}, and could not be had as a Hub id ({first})"
+
+
+def from_pair(module: Any, tokenizer: Any, *, name: str | None = None, numerics: str = "delegate") -> HuggingFaceModel:
+    """A model that the caller has already loaded, and its tokenizer (or image processor)."""
+    return HuggingFaceModel(module, tokenizer, name=name, numerics=numerics)

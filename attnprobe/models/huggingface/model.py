@@ -1,0 +1,199 @@
+"""HuggingFaceModel: any transformers model behind the `Model` interface, unchanged."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnprobe.attention.seam import Keep, Tape, recording
+from attnprobe.errors import CaptureError, InputError
+from attnprobe.example import Example
+from attnprobe.models.huggingface.inputs import embedding_override, model_inputs
+from attnprobe.models.huggingface.interface import routed
+from attnprobe.models.huggingface.outputs import HuggingFaceOutputs
+from attnprobe.models.huggingface.places import locator
+from attnprobe.models.huggingface.reading import read
+from attnprobe.models.huggingface.watch import attention_modules, unseen_attention
+from attnprobe.models.model import Model, Stack
+from attnprobe.models.modes import evaluating
+from attnprobe.models.rows import Row
+
+
+class HuggingFaceModel(Model):
+    """A transformers model and its tokenizer. Nothing of either is changed.
+
+    numerics: how weights are computed, "delegate" (the model's own eager function) or "own" (the formula).
+    """
+
+    def __init__(
+        self, module: nn.Module, tokenizer: Any = None, name: str | None = None, numerics: str = "delegate"
+    ) -> None:
+        self.module = module
+        self.tokenizer = tokenizer
+        self.numerics = numerics
+        self.config = getattr(module, "config", None)
+        self.name = name or getattr(self.config, "name_or_path", "") or type(module).__name__
+        self.outputs = HuggingFaceOutputs(module, tokenizer)
+        self.unseen = None
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the embedding is, and so where the inputs go."""
+        return next(self.embedding.parameters()).device
+
+    @property
+    def embedding(self) -> nn.Module:
+        """The module that turns ids (or pixels) into vectors."""
+        module: Any = self.module
+        found = module.get_input_embeddings() if hasattr(module, "get_input_embeddings") else None
+        found = found or next((m for m in self.module.modules() if isinstance(m, nn.Embedding)), None)
+        if found is None:
+            raise InputError(f"{self.name} has no input embedding that could be found")
+        return found
+
+    @cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """Stacks of attention with their layers and heads, seen in one pass of a short input."""
+        tape = Tape(keep=Keep(reduce=lambda site: {"n_heads": torch.tensor(site.n_heads)}), check=False)
+        with torch.no_grad():
+            self.forward([Row(self._probe())], tape)
+        found: dict[tuple[str, Any], list[tuple[int, str]]] = {}
+        for place, facts in tape.reduced:
+            found.setdefault((place.stack, place.kind), []).append((int(facts["n_heads"]), place.path))
+        return tuple(
+            Stack(s, k, tuple(h for h, _ in rows), tuple(p for _, p in rows)) for (s, k), rows in found.items()
+        )
+
+    def _probe(self) -> Example:
+        if getattr(self.module, "main_input_name", "input_ids") == "pixel_values":
+            size = self.config.image_size  # type: ignore[union-attr]
+            height, width = (size, size) if isinstance(size, int) else size
+            return self.example(torch.zeros(getattr(self.config, "num_channels", 3), height, width))
+        return self.example("a") if self.tokenizer is not None else self.example([1, 2])
+
+    @cached_property
+    def fillers(self) -> dict[str, Tensor]:
+        """Embeddings of [MASK], the mean, [PAD], [UNK] and zero, as far as the tokenizer has them."""
+        weight = getattr(self.embedding, "weight", None)
+        if not isinstance(self.embedding, nn.Embedding) or weight is None:
+            return {}
+        ids = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in ("mask", "pad", "unk")}
+        with torch.no_grad():
+            known = {
+                n: self.embedding(torch.tensor([[i]], device=self._device))[0, 0]
+                for n, i in ids.items()
+                if i is not None
+            }
+            mean = weight.mean(0) * getattr(self.embedding, "embed_scale", 1.0)
+        order = {
+            "mask": known.get("mask"),
+            "mean": mean,
+            "pad": known.get("pad"),
+            "unk": known.get("unk"),
+            "zero": torch.zeros_like(mean),
+        }
+        return {name: vector for name, vector in order.items() if vector is not None}
+
+    def example(self, text: Any, pair: str | None = None, **options: Any) -> Example:
+        """Read a text, a pair, a list of words, token ids, a BatchEncoding, or a picture as this model does.
+
+        truncate: cut a text that is too long (the example says by how much) instead of raising `InputError`.
+        answer: for encoder-decoders, the answer to explain (default: the greedy one).
+        """
+        from attnprobe.models.huggingface.generation import with_answer
+        from attnprobe.models.huggingface.pictures import is_picture, read_picture
+
+        if isinstance(text, Example):
+            return text
+        if is_picture(self.module, text):
+            return read_picture(self.tokenizer, self.config, text)
+        answer = options.pop("answer", None)
+        example = read(self.tokenizer, self.config, text, pair, **options)
+        if getattr(self.config, "is_encoder_decoder", False) and "decoder_input_ids" not in example.inputs:
+            example = with_answer(self, example, answer)
+        return example
+
+    def embed(self, example: Example) -> Float[Tensor, "token d_model"]:
+        """Word embeddings of the tokens, as the embedding module gives them (positions are not in it)."""
+        if "input_ids" not in example.inputs or not isinstance(self.embedding, nn.Embedding):
+            raise InputError(
+                f"{self.name}: this method needs word embeddings; on pictures only attention methods run so far"
+            )
+        with torch.no_grad():
+            return self.embedding(example.inputs["input_ids"].to(self._device))[0]
+
+    def forward(self, rows: Sequence[Row], tape: Tape | None = None) -> Float[Tensor, " row *rest"]:
+        """Logits of rows of one length; where the model has no head, its last hidden states."""
+        inputs, embeddings = model_inputs(self, rows)
+        with evaluating(self.module), embedding_override(self, embeddings):
+            if tape is None:
+                return answer_of(self.module(**inputs))
+            with self.listening(tape):
+                return self._first_pass(inputs, tape) if self.unseen is None else answer_of(self.module(**inputs))
+
+    @contextmanager
+    def listening(self, tape: Tape) -> Iterator[Tape]:
+        """Within the block, attention that runs in the module (or a part of it) passes the tape."""
+        tape.locate, tape.numerics = self._locate, self.numerics
+        tape.start_pass()
+        with recording(tape), routed(self.module):
+            yield tape
+
+    def _first_pass(self, inputs: dict[str, Any], tape: Tape) -> Tensor:
+        """The first recorded pass of a model also looks for attention outside of the seam."""
+        with unseen_attention(self.module) as unseen:
+            answer = answer_of(self.module(**inputs))
+        self.unseen = tuple(dict.fromkeys(unseen))
+        if not tape.seen:
+            self.unseen = None
+            named = ", ".join(attention_modules(self.module)[:8]) or "none that calls itself attention"
+            raise CaptureError(
+                f"{self.name} ({type(self.module).__name__}) computes attention where attnprobe does not see it; "
+                f"its attention modules: {named}"
+            )
+        return answer
+
+    @cached_property
+    def _locate(self) -> Any:
+        return locator(self.module)
+
+    def resolve(self, example: Example, target: Any = None) -> Any:
+        """The target with every choice made; an encoder-decoder's default is its answer's log-probability."""
+        from attnprobe.models.huggingface.generation import answer_target
+        from attnprobe.target import Target
+
+        target = target or Target()
+        if target == Target(scale=target.scale) and "answer_ids" in example.notes:
+            return answer_target(self, example)
+        return super().resolve(example, target)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for reports."""
+        return {
+            "name": self.name,
+            "architecture": type(self.module).__name__,
+            "n_parameters": sum(p.numel() for p in self.module.parameters()),
+            "dtype": str(next(self.module.parameters()).dtype).removeprefix("torch."),
+            "device": str(self._device),
+            "implementation": str(getattr(self.config, "_attn_implementation", None)),
+            "stacks": [f"{s.name} {s.kind}: {s.n_layers} layers, {max(s.n_heads)} heads" for s in self.stacks],
+        }
+
+
+def answer_of(output: Any) -> Tensor:
+    """The logits of a model's output, whatever its form."""
+    if isinstance(output, Tensor):
+        return output
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(output, (tuple, list)) and isinstance(output[0], Tensor):
+        return output[0]
+    raise InputError(
+        f"the model returned {type(output).__name__}; attnprobe needs a tensor, or an output with 'logits'"
+    )

@@ -1,0 +1,159 @@
+"""Two ways to get the weights of one attention call of a transformers model.
+
+delegate: call the model's own eager function and watch its softmax and its last matrix product, so that
+biases, soft caps, sinks, windows and sparse top-k are the model's own. own: from the formula; it knows
+fewer mechanisms, refuses what it does not know, and is the independent witness in the tests.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attnprobe.errors import CaptureError
+from attnprobe.site import Normalizer, Place, Site, softmax
+
+SOFTMAX_CALLS = (torch.softmax, torch.Tensor.softmax, functional.softmax)
+MATRIX_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm)
+# What the formula below takes into account, or what only tells a kernel what the mask says already.
+KNOWN_TO_OWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "sliding_window"}
+
+
+def additive_mask(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor | None:
+    """A mask made for "sdpa" (boolean, or None for causal) as eager attention takes it: added to the scores."""
+    lowest = torch.finfo(query.dtype).min
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    n_queries, n_keys = query.shape[2], key.shape[2]
+    if mask is None and causal and n_queries > 1:
+        mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=query.device).tril()[None, None]
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros((), dtype=query.dtype, device=query.device).where(mask, lowest)
+
+
+def visible_keys(mask: Tensor | None) -> Tensor | None:
+    """Which keys an additive mask leaves visible, None for all."""
+    # Eager attention adds a boolean mask as 0 and 1, which hides nothing.
+    return None if mask is None or not mask.is_floating_point() else mask > torch.finfo(mask.dtype).min / 2
+
+
+@dataclass
+class Interception(TorchFunctionMode):
+    """Watches one eager attention: the input and output of its softmax, and the product of weights and value."""
+
+    normalize: Callable[[Tensor], Tensor] | None = field(default=None)
+    scores: Tensor | None = None
+    weights: Tensor | None = None
+    value: Tensor | None = None
+    z: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in SOFTMAX_CALLS:
+            self.scores = args[0]
+            self.normalize = lambda scores: func(scores, *args[1:], **(kwargs or {}))
+        elif func in MATRIX_PRODUCTS and self.scores is not None:
+            self.weights, self.value, self.z = args[0], args[1], out
+        return out
+
+
+def delegate(
+    eager: Callable[..., Any],
+    place: Place,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    options: dict,
+) -> Site:
+    """The site as the model's own eager function computes it, watched."""
+    with Interception() as seen:
+        mixed, _ = eager(module, query, key, value, mask, **options)
+    if seen.scores is None or seen.weights is None or seen.value is None or seen.z is None or seen.weights.ndim != 4:
+        raise CaptureError(
+            f"{place}: no softmax followed by weights @ value was seen in {eager.__module__}.{eager.__name__}"
+        )
+    if mixed.shape != seen.z.transpose(1, 2).shape or not torch.equal(mixed, seen.z.transpose(1, 2)):
+        raise CaptureError(
+            f"{place}: {eager.__module__}.{eager.__name__} changes weights @ value before it hands it on"
+        )
+    n_heads, n_keys = seen.weights.shape[1], seen.weights.shape[3]
+    return Site(
+        place=place,
+        query=query,
+        key=expand(key, n_heads),
+        value=seen.value,
+        scores=seen.scores[..., :n_keys],
+        weights=seen.weights,
+        z=seen.z,
+        visible=visible_keys(mask),
+        normalizer=_watched_normalizer(seen, n_keys),
+    )
+
+
+def _watched_normalizer(seen: Interception, n_keys: int) -> Normalizer:
+    """The model's own softmax; scores beyond the keys are sinks. A row of nothing but -inf becomes zeros."""
+    normalize, scores, weights = seen.normalize, seen.scores, seen.weights
+    if normalize is None or scores is None or weights is None:
+        raise CaptureError("no softmax was seen")
+
+    def function(new: Tensor) -> Tensor:
+        blind = torch.isneginf(new).all(-1, keepdim=True)
+        return normalize(new.masked_fill(blind, 0.0)).masked_fill(blind, 0.0).to(weights.dtype)
+
+    sinks = scores[..., n_keys:]
+    if sinks.shape[-1] == 0:
+        return Normalizer("softmax", function)
+    return Normalizer("softmax with sinks", function, "at_most_one", sinks)
+
+
+def own(
+    eager: Callable[..., Any],
+    place: Place,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    options: dict,
+) -> Site:
+    """The site from the formula: softmax(cap(q kᵀ scale) + bias + mask), with sinks where they are given."""
+    named = set(inspect.signature(eager).parameters) | {"s_aux"}
+    unknown = [name for name, given in options.items() if name in named - KNOWN_TO_OWN and given is not None]
+    if unknown:
+        raise CaptureError(f"{place}: the formula does not know the option '{unknown[0]}'; use numerics='delegate'")
+    key, value = expand(key, query.shape[1]), expand(value, query.shape[1])
+    scaling = options.get("scaling")
+    scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if (cap := options.get("softcap")) is not None:
+        scores = torch.tanh(scores / cap) * cap
+    for bias in (options.get("position_bias"), mask):
+        scores = scores if bias is None else scores + bias
+    normalizer = own_normalizer(options.get("s_aux"), scores)
+    weights = normalizer(scores).to(query.dtype)
+    return Site(place, query, key, value, scores, weights, weights @ value, visible_keys(mask), normalizer)
+
+
+def own_normalizer(sinks: Tensor | None, scores: Tensor) -> Normalizer:
+    """Softmax over the keys, and over one more score a head that is dropped again where there are sinks."""
+    if sinks is None:
+        return Normalizer("softmax", softmax)
+    column = sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], -1)
+    return Normalizer("softmax with sinks", softmax, "at_most_one", column)
+
+
+def expand(tensor: Tensor, n_heads: int) -> Tensor:
+    """Grouped key or value heads, one copy for each query head of the group."""
+    return tensor if tensor.shape[1] == n_heads else tensor.repeat_interleave(n_heads // tensor.shape[1], dim=1)

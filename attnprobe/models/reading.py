@@ -1,0 +1,70 @@
+"""Which stack a method explains, and from which position the model's answer is read: watched, not looked up."""
+
+import warnings
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnprobe.attention.seam import Keep
+from attnprobe.errors import InputError
+from attnprobe.example import Example
+from attnprobe.models.evaluator import differentiable
+from attnprobe.models.model import Model, Stack
+from attnprobe.models.rows import Row
+from attnprobe.target import ResolvedTarget
+
+
+def explained_stack(model: Model, example: Example, kind: str = "any") -> Stack:
+    """The stack whose keys are the explained tokens: of an encoder-decoder the cross-attention, else self-attention.
+
+    kind: "self" or "cross" to insist on one.
+    """
+    stacks = [s for s in model.stacks if kind in ("any", s.kind)]
+    if example.axis == "source" and kind == "any":
+        stacks = [s for s in stacks if s.kind == "cross"] or stacks
+    if not stacks:
+        raise InputError(
+            f"{model.name} has no {kind}-attention; it has {', '.join(f'{s.name} {s.kind}' for s in model.stacks)}"
+        )
+    return stacks[0]
+
+
+def read_rows(model: Model, example: Example, target: ResolvedTarget) -> Int[Tensor, " row"]:
+    """Positions whose last-layer attention output the target depends on: one (first or last token), or all (pooling).
+
+    Found by the gradient of the target: a position that is not read has a gradient of exactly 0.
+    """
+    known = model.__dict__.setdefault("_read_rows", {})
+    key = (example.n_tokens, target.position, target.function)
+    if key not in known:
+        known[key] = _watch(model, example, target)
+    rows: Tensor = known[key]
+    return rows
+
+
+def _watch(model: Model, example: Example, target: ResolvedTarget) -> Tensor:
+    stack = explained_stack(model, example, "self")
+    keep = Keep.of("z", layers=[stack.n_layers - 1], stack=stack.name, kind="self")
+    # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
+    for noise in (0.0, 0.1, 0.5, 1.0, 2.0):
+        row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
+        logits, tape = differentiable(model, [row], keep)
+        if tape is None or not tape.sites:
+            break
+        z = tape.sites[0].need("z")
+        (gradient,) = torch.autograd.grad(target(logits).sum(), z, allow_unused=True)
+        if gradient is not None and bool((gradient != 0).any()):
+            return gradient[0].abs().sum((0, 2)).nonzero().flatten().cpu()
+    position = target.position if target.position is not None else 0
+    warnings.warn(
+        f"{model.name}: no gradient tells which position is read; position {position} is assumed", stacklevel=3
+    )
+    return torch.tensor([position])
+
+
+def _noisy(model: Model, example: Example, noise: float) -> Float[Tensor, "token d_model"]:
+    embeddings = model.embed(example)
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randn(embeddings.shape, generator=generator, dtype=embeddings.dtype).to(embeddings.device)
+    return embeddings + noise * embeddings.std() * draw

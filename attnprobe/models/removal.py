@@ -1,0 +1,43 @@
+"""What can be taken away from an example, and by which operator unless the caller says."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from attnprobe.errors import InputError, nearest
+from attnprobe.example import Example
+from attnprobe.models.model import Model
+from attnprobe.models.rows import OPERATORS, RENORMALISING, filler
+
+
+def default_operator(model: Model) -> str:
+    """The removal operator of this model: [MASK] where its tokenizer has one, else the mean embedding."""
+    if not model.fillers:
+        raise InputError(
+            f"{model.name} has no embedding that could stand in for a token; removal does not apply to it yet"
+        )
+    return next(iter(model.fillers))
+
+
+def checked_operator(model: Model, operator: str | None) -> str:
+    """The operator, or this model's default for None; `InputError` for one that does not exist or that it lacks."""
+    if operator is None:
+        return default_operator(model)
+    if operator not in OPERATORS:
+        raise InputError(f"no removal operator is named '{operator}'; {nearest(operator, OPERATORS)}")
+    if operator not in RENORMALISING:
+        filler(model.fillers, operator, model.name)
+    return operator
+
+
+def default_baseline(model: Model) -> str:
+    """The filler that gradient paths start from: [PAD], else the mean (zero fails under RMSNorm)."""
+    return next((name for name in ("pad", "mean") if name in model.fillers), default_operator(model))
+
+
+def units(example: Example) -> Int[Tensor, " unit"]:
+    """Indices of the tokens that may be taken away: all that are not special."""
+    index = [i for i, special in enumerate(example.is_special) if not special]
+    if not index:
+        raise InputError("the input has only special tokens; there is nothing to take away")
+    return torch.tensor(index)

@@ -1,0 +1,146 @@
+"""A comparison as one self-contained page, and its tables as CSV in the folder of the same name beside it.
+
+>>> from attnprobe import compare
+>>> page = compare(model, texts).report("page.html")     # doctest: +SKIP
+"""
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from attnprobe.appearance import NARROW_SPACE, number, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.errors import InputError
+from attnprobe.report.data import build
+
+_HERE = Path(__file__).parent
+STYLES = ("theme.css", "page.css", "parts.css", "screens.css")
+SCRIPTS = ("core.js", "texts.js", "curves.js", "agreement.js", "heads.js", "start.js")
+
+
+def write(comparison: Comparison, path: str | Path, *, command: str = "") -> Path:
+    """Write the page to `path` and the tables as CSV into the folder beside it (`page.html`: `page/`).
+
+    command: what made the comparison; shown with a button that copies it. The page is complete before anything
+    is written, and takes its place in one step. Errors: `InputError` where the path cannot be written.
+    """
+    path = Path(path)
+    check_writable(path)
+    whole = page(comparison, command=command, stem=path.stem)
+    folder = path.with_suffix("")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}.") as stage:
+            new = Path(stage) / path.name
+            new.write_text(whole, encoding="utf-8", errors="replace", newline="\n")
+            for table in comparison.save_tables(Path(stage) / "tables"):
+                table.replace(folder / table.name)
+            new.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"the page cannot be written to {path}: {error.strerror or error}; choose another place"
+        ) from error
+    return path
+
+
+def check_writable(path: str | Path) -> None:
+    """`InputError` where a page and its tables cannot be written to `path`; nothing is left behind.
+
+    Folders that are missing are made when the page is written, not here.
+    """
+    path = Path(path)
+    folder = path.with_suffix("")
+    if not path.suffix:
+        raise InputError(
+            f"a page needs a name that ends in .html, got '{path}'; its tables go into the folder without that ending"
+        )
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a page, for example {path / 'page.html'}")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            f"the tables go into the folder {folder}, but that is a file; choose another name for the page"
+        )
+    for place in (path.parent, folder):
+        existing = place
+        while not existing.exists():
+            existing = existing.parent
+        if not existing.is_dir():
+            raise InputError(f"{place} cannot be a folder: {existing} is a file; choose another place")
+        _try(existing, path)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"{path} may not be overwritten; choose another name")
+
+
+def _try(folder: Path, path: Path) -> None:
+    """Make a file without a name in the folder, since permissions alone do not tell (read-only file systems)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"the page cannot be written to {path}: {folder} takes no files ({error.strerror}); choose another place"
+        ) from error
+
+
+def page(comparison: Comparison, *, command: str = "", stem: str = "page") -> str:
+    """The whole page as text. stem: the folder beside it that holds the tables."""
+    facts = build(comparison, command, stem)
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    formats: dict[str, Any] = {
+        "pc": lambda v, digits=1: "–" if v is None else percent(v, digits),
+        "sg": lambda v, digits: "–" if v is None else signed(v, digits),
+        "nu": number,
+        "nn": NARROW_SPACE,
+        "formula": formula,
+    }
+    environment.globals.update(formats)
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        **facts,
+        css=Markup("\n".join(_asset(name) for name in STYLES)),
+        js=Markup("\n".join(_asset(name) for name in SCRIPTS)),
+        json=embedded(facts["viewer"]),
+    )
+
+
+def _asset(name: str) -> str:
+    lines = (_HERE / "assets" / name).read_text("utf-8").splitlines()
+    return "\n".join(line.strip() for line in lines if line.strip() and not re.fullmatch(r"/\*.*\*/", line.strip()))
+
+
+def formula(text: str) -> Markup:
+    """A formula in one line of text, with its subscripts and superscripts raised and lowered; all else escaped.
+
+    >>> str(formula("A^{l,h}_{ij} < x_i"))
+    'A<sup>l,h</sup><sub>ij</sub> &lt; x<sub>i</sub>'
+    """
+    parts = re.split(r"([_^])(\{[^{}]*\}|[^\s_^{}])", text)
+    found = escape(parts[0])
+    for sign, inner, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        tag = "sub" if sign == "_" else "sup"
+        found += Markup("<{0}>{1}</{0}>").format(Markup(tag), inner.strip("{}")) + escape(rest)
+    return found
+
+
+def embedded(value: Any) -> Markup:
+    r"""A value as JSON that is safe between script tags: nothing in it can end the tag or start another.
+
+    >>> str(embedded("</script>&"))
+    '"\\u003c/script\\u003e\\u0026"'
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

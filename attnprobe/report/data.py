@@ -1,0 +1,137 @@
+"""A comparison as one plain dict: everything that the page says, before any markup."""
+
+from collections import Counter
+from typing import Any
+
+from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, look, main_six, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.report import claims, making, scores
+from attnprobe.report.heads import BUDGET, Budget
+from attnprobe.report.texts import probability_of, text
+
+
+def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
+    """What the templates are filled with; `viewer` is what the page's script gets."""
+    families = {a.method: a.family for s in comparison.studies for a in s.attributions}
+    methods = in_order(comparison.methods, families)
+    budget = Budget(BUDGET)
+    texts = [text(comparison, i, methods, budget) for i in range(len(comparison.studies))]
+    top = claims.top(comparison)
+    headings = {topic: claims.heading(comparison, topic, otherwise) for topic, otherwise in OTHERWISE.items()}
+    viewer = {
+        "methods": {m: _method(m, families[m], texts) for m in methods},
+        "order": methods,
+        "main": main_six(methods),
+        "texts": texts,
+        "curves": scores.curves(comparison, methods),
+        "areas": scores.areas(comparison),
+        "beaten": {r["method"]: r["beaten"] for f in scores.faithfulness(comparison, methods)[:1] for r in f["rows"]},
+        "agreement": scores.agreement(comparison),
+        "n_random": comparison.settings.n_random,
+    }
+    return {
+        "viewer": viewer,
+        "texts": texts,
+        "first": texts[0],
+        "many": len(texts) > 1,
+        "top": top,
+        "what": what(comparison, texts),
+        "headings": headings,
+        "beats": claims.who_beats(comparison, [m for m in methods if families[m] != FAMILIES[-1]]),
+        "control_beats": claims.who_beats(comparison, [m for m in methods if families[m] == FAMILIES[-1]]),
+        "methods": making.methods(comparison, methods),
+        "method_names": methods,
+        "labels": {m: look(m).label for m in methods},
+        "unit": scores.unit_of(comparison),
+        "faithfulness": scores.faithfulness(comparison, methods),
+        "agreement_rows": scores.agreement_rows(comparison, methods),
+        "measures": scores.measures(comparison),
+        "interval_over": scores.over(comparison),
+        "checks": making.checks(comparison),
+        "failures": making.failures(comparison),
+        "warnings": making.warnings(comparison),
+        "versions": making.versions(comparison),
+        "operator": making.operator(comparison.settings.operator),
+        "provenance": making.provenance(comparison),
+        "settings": comparison.settings,
+        "command": making.lines(making.without_paths(command)),
+        "tables": list(comparison.tables),
+        "stem": stem,
+    }
+
+
+OTHERWISE = {
+    "removal": "How each order stands up to removal",
+    "agreement": "How far the methods agree here",
+}
+
+
+def _method(name: str, family: str, texts: list[dict[str, Any]]) -> dict[str, Any]:
+    style = look(name)
+    signs = {t["methods"][name]["signed"] for t in texts if name in t["methods"]}
+    sign = "signed" if 1 in signs else "no sign"
+    return {
+        "label": style.label,
+        "short": style.short,
+        "shape": style.shape,
+        "filled": int(style.filled),
+        "light": style.light,
+        "dark": style.dark,
+        "family": family,
+        "sub": f"{FAMILY_WORDS.get(family, family).split(':')[0].split(' in ')[0]}, {sign}",
+        "control": int(family == FAMILIES[-1]),
+    }
+
+
+def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """What was explained: (name, value, small print)."""
+    model = (making.model_name(comparison), making.stacks_in_words(comparison))
+    if len(texts) == 1:
+        t = texts[0]
+        if not t["predicted"]:
+            explained = ("Explained", t["answer"], "a function of the logits")
+            return [("Model", *model), explained, ("Its value", signed(t["value"] or 0.0, 2), t["unit"])]
+        same = "same as predicted" if t["answer"] == t["predicted"] else f"predicted: {t['predicted']}"
+        p = t["label_probability"]
+        small = "" if p is None or t["answer"] == t["predicted"] else f", {percent(p)}"
+        rather = f"rather than {t['against']}" if t["against"] else same
+        value = "" if t["value"] is None else f": {signed(t['value'], 2)}"
+        return [
+            ("Model", *model),
+            ("Predicted", probability_of(comparison.studies[0]), _others(comparison)),
+            ("Explained", t["answer"] + small, rather),
+            ("Scale of effects", t["target"] + value, t["unit"]),
+        ]
+    predicted = Counter(t["predicted"] for t in texts).most_common(4)
+    answers = Counter(
+        t["answer"] + (f" rather than {t['against']}" if t["against"] else "") for t in texts
+    ).most_common(4)
+    known = [t["probability"] for t in texts if t["probability"] is not None]
+    mean = f"mean probability {percent(sum(known) / len(known))}" if known else ""
+    tokens = sorted(len(t["tokens"]) for t in texts)
+    as_predicted = all(t["answer"] == t["predicted"] for t in texts)
+    return [
+        ("Model", *model),
+        ("Texts", str(len(texts)), f"{tokens[0]} to {tokens[-1]} tokens"),
+        ("Predicted", ", ".join(f"{name} {n}" for name, n in predicted), mean),
+        (
+            "Explained",
+            ", ".join(f"{name} {n}" for name, n in answers),
+            "the predicted class of each text" if as_predicted else "as asked for",
+        ),
+        ("Scale of effects", texts[0]["unit"], "of the explained class of each text"),
+    ]
+
+
+def _others(comparison: Comparison) -> str:
+    """The classes after the first, where there are few."""
+    study = comparison.studies[0]
+    target = study.target
+    row = study.capture.logits.detach().float().reshape(-1, study.capture.logits.shape[-1])
+    if study.capture.logits.ndim != 2 or not 2 <= row.shape[-1] <= 3 or target.function is not None:
+        return "the model’s first choice"
+    p = row[0].softmax(-1).tolist()
+    if target.against is not None and len(p) == 2:
+        other = target.against_name if target.predicted == target.label else target.label_name
+        return f"{other} {percent(p[1 - target.predicted])}"
+    return "all others " + percent(1 - p[target.predicted])

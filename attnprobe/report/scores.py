@@ -1,0 +1,206 @@
+"""The comparison's tables as the page draws them: faithfulness rows, curves, agreement."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from attnprobe.appearance import interval, look, number, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.study import KINDS, SHARES
+from attnprobe.tables import DIRECTIONS, RANDOM
+
+WORDS = {"yes": "holds up", "no": "does not hold up", "open": "open"}
+MEASURES = {"kendall_tau": "Kendall’s τ", "spearman": "Spearman’s ρ", "top_k_overlap": "Top-k overlap"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What effects of removal are counted in: points of probability, or the explained number itself."""
+
+    factor: float
+    digits: int
+    word: str
+    what: str
+
+    def signed(self, value: float) -> str:
+        """A value with its sign."""
+        return signed(self.factor * value, self.digits)
+
+    def number(self, value: float) -> str:
+        """A value without a plus."""
+        return number(self.factor * value, self.digits)
+
+    def interval(self, low: float, high: float) -> str:
+        """Two ends; empty where there are none."""
+        return interval(self.factor * low, self.factor * high, self.digits)
+
+    def tick(self, value: float, step: float) -> str:
+        """A place on an axis, with as many digits as the steps need."""
+        return number(self.factor * value, 0 if self.factor * step >= 0.99 else 1 if self.factor * step >= 0.099 else 2)
+
+
+def unit_of(comparison: Comparison) -> Unit:
+    """Points where every text's answer has a probability."""
+    known = all(math.isfinite(s.target.label_probability) for s in comparison.studies)
+    return Unit(100.0, 1, "points", "the probability") if known else Unit(1.0, 2, "units", "the explained number")
+
+
+def faithfulness(comparison: Comparison, methods: list[str]) -> list[dict[str, Any]]:
+    """A figure a metric: an axis, and a row a method with places along it in percent."""
+    found = []
+    unit = unit_of(comparison)
+    for metric, table in comparison.faithfulness.groupby("metric", sort=False):
+        columns = ["mean", "low", "high", "random_low", "random_high"]
+        values = [float(v) for v in table[columns].to_numpy().flatten() if math.isfinite(v)] + [0.0]
+        ticks = _ticks(min(values), max(values))
+        low, high = min(ticks[0], *values), max(ticks[-1], *values)
+        pad = 0.02 * (high - low)
+        low, high = low - pad, high + pad
+
+        def at(value: float, low: float = low, high: float = high) -> float | None:
+            return round(100 * (value - low) / (high - low), 2) if math.isfinite(value) else None
+
+        rows = {str(r["method"]): _row(r, at, unit) for r in table.to_dict("records")}
+        found.append(
+            {
+                "metric": metric,
+                "better": table.better.iloc[0],
+                "ticks": [{"at": at(t), "text": unit.tick(t, ticks[1] - ticks[0])} for t in ticks],
+                "rows": [rows[m] for m in methods if m in rows],
+            }
+        )
+    return found
+
+
+def _row(r: Mapping[Any, Any], at: Callable[[float], float | None], unit: Unit) -> dict[str, Any]:
+    beaten = percent(r["random_beaten"], 0)
+    random = unit.interval(r["random_low"], r["random_high"])
+    own = unit.interval(r["low"], r["high"]) if r["n"] > 1 else ""
+    label, value, said = look(r["method"]).label, unit.signed(r["mean"]), WORDS[r["holds_up"]]
+    exact = f"{label}: {value} {unit.word}{', interval ' + own if own else ''}"
+    return {
+        "method": r["method"],
+        "label": label,
+        **{name: at(r[name]) for name in ("low", "high", "random_low", "random_high")},
+        "at": at(r["mean"]),
+        "value": value,
+        "interval": own,
+        "random": random,
+        "random_mean": unit.signed(r["random_mean"]),
+        "difference": f"{unit.signed(r['difference'])} {unit.interval(r['difference_low'], r['difference_high'])}",
+        "beaten": beaten,
+        "holds_up": r["holds_up"],
+        "said": said,
+        "n": int(r["n"]),
+        "label_text": f"{exact}; random orders {random}; beats {beaten} of them; {said}",
+    }
+
+
+def _ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round places along an axis that covers low to high and contains 0.
+
+    >>> _ticks(-0.1, 0.62)
+    [-0.2, 0.0, 0.2, 0.4, 0.6, 0.8]
+    """
+    width = max(high - low, 1e-6) / about
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= width * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
+
+
+def curves(comparison: Comparison, methods: list[str]) -> dict[str, Any]:
+    """By kind and method the curve with its interval, and the random band; the axis that fits all."""
+    table = comparison.curves
+    probability = unit_of(comparison).word == "points"
+    found: dict[str, Any] = {"shares": list(SHARES), "kinds": {}, "probability": int(probability)}
+    for kind in KINDS:
+        mine = table[table.kind == kind]
+        lines = {str(m): _line(rows) for m, rows in mine.groupby("method", sort=False)}
+        found["kinds"][kind] = {
+            "random": lines.pop(RANDOM, None),
+            "methods": {m: lines[m] for m in methods if m in lines},
+        }
+    numbers = table[["mean", "low", "high"]].to_numpy().flatten()
+    numbers = numbers[pd.notna(numbers)]
+    ticks = (
+        [0.0, 0.5, 1.0] if probability or not len(numbers) else _ticks(float(numbers.min()), float(numbers.max()), 3)
+    )
+    return found | {"ticks": ticks}
+
+
+def _line(rows: pd.DataFrame) -> dict[str, list[float | None]]:
+    rows = rows.sort_values("share")
+    return {c: [None if math.isnan(v) else round(float(v), 5) for v in rows[c]] for c in ("mean", "low", "high")}
+
+
+def areas(comparison: Comparison) -> dict[str, dict[str, str]]:
+    """Mean height of each curve over the share of tokens taken away or left."""
+    found: dict[str, dict[str, str]] = {}
+    for (kind, method), rows in comparison.curves.groupby(["kind", "method"], sort=False):
+        rows = rows.sort_values("share")
+        x, y = rows.share.to_numpy(), rows["mean"].to_numpy()
+        area = float(((y[1:] + y[:-1]) / 2 * (x[1:] - x[:-1])).sum() / (x[-1] - x[0]))
+        found.setdefault(str(kind), {})[str(method)] = number(area, 3)
+    return found
+
+
+def agreement(comparison: Comparison) -> dict[str, Any]:
+    """By direction, "a|b" -> [tau, low, high] of Kendall's tau (nulls where unknown)."""
+    table = comparison.agreement
+    found: dict[str, Any] = {d: {} for d in DIRECTIONS}
+    for r in table[table.metric == "kendall_tau"].to_dict("records"):
+        cell = [None if math.isnan(v) else round(float(v), 4) for v in (r["mean"], r["low"], r["high"])]
+        found[r["direction"]][f"{r['method_a']}|{r['method_b']}"] = cell
+    return found
+
+
+def agreement_rows(comparison: Comparison, methods: list[str]) -> list[dict[str, Any]]:
+    """A row a pair of methods and direction, with all measures in words."""
+    table = comparison.agreement
+    if table.empty:
+        return []
+    by_pair = {
+        key: rows.set_index("metric") for key, rows in table.groupby(["direction", "method_a", "method_b"], sort=False)
+    }
+    found = []
+    for (direction, a, b), rows in by_pair.items():
+        first, second = sorted((str(a), str(b)), key=methods.index)
+        cells = []
+        for metric in rows.index:
+            r = rows.loc[metric]
+            digits = percent(r["mean"], 0) if metric == "top_k_overlap" else signed(r["mean"], 2)
+            around = (
+                (percent(r.low, 0) + " to " + percent(r.high, 0))
+                if metric == "top_k_overlap" and math.isfinite(r.low)
+                else interval(r.low, r.high)
+            )
+            cells.append(
+                f"{digits} {around if metric != 'top_k_overlap' or not around else '[' + around + ']'}".strip()
+            )
+        found.append(
+            {
+                "direction": direction,
+                "a": look(first).label,
+                "b": look(second).label,
+                "cells": cells,
+                "n": int(rows.n.max()),
+                "order": (methods.index(first), methods.index(second)),
+            }
+        )
+    return sorted(found, key=lambda r: (DIRECTIONS.index(r["direction"]), r["order"]))
+
+
+def measures(comparison: Comparison) -> list[str]:
+    """Names of the agreement measures in the order of the cells."""
+    return [MEASURES.get(m, m.replace("_", " ")) for m in dict.fromkeys(comparison.agreement.metric)]
+
+
+def over(comparison: Comparison) -> str:
+    """What the intervals of tau are over: texts, or the tokens of the single text."""
+    table = comparison.agreement
+    rows = table[(table.metric == "kendall_tau") & table.low.notna()]
+    return "none" if rows.empty else str(rows.interval_over.iloc[0])

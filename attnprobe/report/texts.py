@@ -1,0 +1,202 @@
+"""One text on the page: its tokens, what each method said of them, how they were judged, its attention maps."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnprobe import tables
+from attnprobe.appearance import FAMILIES, look, percent
+from attnprobe.attribution import Attribution
+from attnprobe.comparison import Comparison
+from attnprobe.metrics import agreement
+from attnprobe.report import heads
+from attnprobe.report.tokens import exact, label, shown, visible
+from attnprobe.study import Settings, Study
+from attnprobe.target import ResolvedTarget
+
+SCALES = {"logit": "logits", "log_probability": "log-probability", "probability": "probability"}
+TOP = 5
+
+
+def text(comparison: Comparison, index: int, methods: list[str], budget: heads.Budget) -> dict[str, Any]:
+    """Everything that the page shows of one text; plain numbers and strings."""
+    study = comparison.studies[index]
+    example, target = study.example, study.target
+    tokens, signed = shown(example), {a.method: a.signed for a in study.attributions}
+    found = {a.method: _scores(a) for a in study.attributions}
+    maps, why = heads.stacks(study.capture, budget)
+    spread = spreads({m: s["ranks"] for m, s in found.items() if not is_control(study, m)})
+    return {
+        "title": title(study),
+        "tokens": tokens,
+        "exact": exact(example),
+        "special": [int(s) for s in example.is_special],
+        "n_units": sum(not s for s in example.is_special),
+        "n_truncated": example.n_truncated,
+        "methods": found,
+        "spread": spread,
+        "heading": heading(
+            tokens, found, spread, [m for m in methods if m in found and not is_control(study, m)], signed
+        ),
+        "target": explained(target),
+        "unit": SCALES[target.scale] if target.function is None else "units of the function",
+        "answer": label(target.label_name) if target.function is None else _plain(target.label_name),
+        "against": label(target.against_name) if target.against_name is not None else "",
+        "predicted": label(target.predicted_name),
+        "probability": _known(target.predicted_probability),
+        "label_probability": _known(target.label_probability),
+        "value": _known(value_of(study)),
+        "stacks": maps,
+        "no_maps": why,
+        **judged(study, comparison.settings),
+    }
+
+
+def title(study: Study) -> str:
+    """The text on one line, shortened."""
+    example = study.example
+    whole = example.text if example.pair is None else f"{example.text} ⁄ {example.pair}"
+    line = " ".join(whole.split()) or " ".join(shown(example))
+    line = "".join(c if c == " " else visible(c) for c in line)
+    return line if len(line) <= 90 else line[:89] + "…"
+
+
+def explained(target: ResolvedTarget) -> str:
+    """What was explained, in words."""
+    if target.function is not None:
+        return f"the function {_plain(target.label_name)}"
+    words = f"{target.scale.replace('log_', 'log-')} of {label(target.label_name)}"
+    words += f" rather than {label(target.against_name)}" if target.against_name is not None else ""
+    return words + (f", at position {target.position}" if target.position is not None else "")
+
+
+def _plain(name: str) -> str:
+    """A function's name on one line, shortened."""
+    line = "".join(c if c == " " else visible(c) for c in " ".join(name.split()))
+    return line if len(line) <= 60 else line[:59] + "…"
+
+
+def value_of(study: Study) -> float:
+    """The explained number of the text as it is."""
+    value = study.target(study.capture.logits.detach().float())
+    return float(value.flatten()[0])
+
+
+def is_control(study: Study, method: str) -> bool:
+    """Whether a method knows nothing of the model."""
+    found = study.attribution(method)
+    return found is not None and found.family == FAMILIES[-1]
+
+
+def _known(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def _digits(values: list[float]) -> list[float]:
+    return [float(f"{v:.5g}") for v in values]
+
+
+def _scores(a: Attribution) -> dict[str, Any]:
+    scores = a.scores.double().numpy()
+    ranks = np.full(len(scores), np.nan)
+    units = a.units.numpy()
+    ranks[units] = pd.Series(scores[units]).rank(ascending=False, method="average").to_numpy()
+    error = None if a.standard_error is None else _digits(a.standard_error.tolist())
+    return {
+        "scores": _digits(scores.tolist()),
+        "ranks": [None if math.isnan(r) else float(r) for r in ranks],
+        "signed": int(a.signed),
+        "error": error,
+    }
+
+
+def spreads(ranks: dict[str, list[float | None]]) -> list[float | None]:
+    """How many ranks the methods lie apart on each token; None for special tokens.
+
+    >>> spreads({"a": [None, 1.0, 2.0], "b": [None, 2.0, 1.0]})
+    [None, 1.0, 1.0]
+    """
+    columns = list(zip(*ranks.values(), strict=True))
+    return [None if any(r is None for r in column) else max(column) - min(column) for column in columns]
+
+
+def heading(
+    tokens: list[str], found: dict[str, Any], spread: list[float | None], methods: list[str], signed: dict[str, bool]
+) -> str:
+    """The finding of the rows: on which token the methods part, counting only tokens that somebody gives weight to."""
+    if len(methods) < 2 or not any(spread):
+        return "One text, word by word" if len(methods) < 2 else "The methods put the tokens in the same order here"
+    share = {m: _shares(found[m]["scores"]) for m in methods}
+    weight = [0.0 if s is None else s * max(share[m][i] for m in methods) for i, s in enumerate(spread)]
+    at = int(np.argmax(weight))
+    ranks = {m: found[m]["ranks"][at] for m in methods}
+    high, low = min(methods, key=lambda m: ranks[m]), max(methods, key=lambda m: ranks[m])
+    n = sum(s is not None for s in spread)
+    if (spread[at] or 0) < max(2, n / 4):
+        return f"The methods rank the words much alike here; they differ most on “{tokens[at]}”"
+    first, last = _rank(ranks[high], n), _rank(ranks[low], n)
+    one, other = look(high).label.lower(), look(low).label.lower()
+    return f"The methods part over “{tokens[at]}”: {first} for {one}, {last} for {other}"
+
+
+def _rank(rank: float, n: int) -> str:
+    if rank == n:
+        return f"last of {n}"
+    whole = int(rank)
+    ending = "th" if 10 <= whole % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(whole % 10, "th")
+    return f"{whole}{ending}" + ("" if whole == rank else " (tied)")
+
+
+def _shares(scores: list[float]) -> list[float]:
+    total = sum(map(abs, scores)) or 1.0
+    return [abs(s) / total for s in scores]
+
+
+def judged(study: Study, settings: Settings) -> dict[str, Any]:
+    """The three numbers of one text, by the same rules as the whole: τ, random orders beaten, arguing tokens."""
+    pair = [a for a in study.attributions if a.method in ("raw_attention", "leave_one_out")]
+    one = Study(study.example, study.target, tuple(pair), study.judgements, study.capture)
+    empty: dict[str, Any] = {"tau": None, "beaten": None, "sufficient": None, "verdict": "", "argue": argue(study)}
+    if not any(a.method == "raw_attention" for a in pair):
+        return empty
+    rows = tables.faithfulness([one], settings)
+    rows = rows[rows.method == "raw_attention"].set_index("metric")
+    empty |= {
+        "beaten": _known(float(rows.random_beaten.get("comprehensiveness", math.nan))),
+        "sufficient": _known(float(rows.random_beaten.get("sufficiency", math.nan))),
+        "verdict": str(rows.holds_up.get("comprehensiveness", "")),
+    }
+    if len(pair) == 2:
+        a, b = (p.scores[p.units] for p in pair)
+        empty["tau"] = _known(_tau(a, b))
+    return empty
+
+
+def _tau(a: Any, b: Any) -> float:
+    return float(agreement["kendall_tau"].function(a, b))
+
+
+def argue(study: Study) -> dict[str, Any] | None:
+    """Of attention's top tokens, how many argue for the answer by leave-one-out; None where either is missing."""
+    attention, removal = study.attribution("raw_attention"), study.attribution("leave_one_out")
+    if attention is None or removal is None:
+        return None
+    tokens = shown(study.example)
+    top = attention.ranking()[:TOP]
+    against = [i for i in top if float(removal.scores[i]) < 0]
+    return {
+        "n": sum(float(removal.scores[i]) > 0 for i in top),
+        "of": len(top),
+        "against": [tokens[i] for i in against],
+        "first": tokens[top[0]] if top else "",
+        "same_first": bool(top) and top[0] == removal.ranking()[0],
+    }
+
+
+def probability_of(study: Study) -> str:
+    """The predicted class with its probability."""
+    p = study.target.predicted_probability
+    name = label(study.target.predicted_name)
+    return f"{name}, {percent(p)}" if math.isfinite(p) else name

@@ -1,0 +1,164 @@
+"""The one number that all methods explain."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from attnprobe.errors import InputError, nearest
+from attnprobe.example import Example
+
+Scale = Literal["logit", "log_probability", "probability"]
+
+
+@runtime_checkable
+class Outputs(Protocol):
+    """What a model's outputs are called, classes or the words of a vocabulary, and where it answers."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the classes, None for a vocabulary."""
+        ...
+
+    def index(self, label: str | int) -> int:
+        """Index of an output; `InputError` names the nearest one if there is none of that name."""
+        ...
+
+    def name(self, index: int) -> str:
+        """Name of an output."""
+        ...
+
+    def position(self, example: Example) -> int | None:
+        """Where the model answers, for outputs at every position; None for one answer an input."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to explain: an output, or the difference of two, on a scale.
+
+    label: class or token, by name or index; None means what the model predicts.
+    against: "label rather than this": the difference of the two.
+    position: for outputs at every position (language models): which one; None means where the model answers.
+    scale: "logit" (default), "log_probability" or "probability" (0 to 1).
+    function: instead of all that, any function of the logits [row ...] that gives [row].
+    """
+
+    label: str | int | None = None
+    against: str | int | None = None
+    position: int | None = None
+    scale: str = "logit"
+    function: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale not in get_args(Scale):
+            raise InputError(f"no scale is named '{self.scale}'; {nearest(self.scale, get_args(Scale))}")
+
+    def resolve(self, logits: Tensor, outputs: Outputs, example: Example) -> "ResolvedTarget":
+        """Fill in what was left open, from the logits [1 ...] of the example as it is.
+
+        Errors: `InputError` for a name or a position that the model does not have.
+        """
+        if self.function is not None:
+            name = getattr(self.function, "__name__", "function")
+            return ResolvedTarget(
+                -1, name, None, None, None, "logit", -1, "", float("nan"), float("nan"), self.function
+            )
+        # An answer at every position is asked for its place; one answer an input has none.
+        given = outputs.position(example) if self.position is None and logits.ndim > 2 else self.position
+        position = _check_position(logits, given)
+        row = logits[0] if position is None else logits[0, position]
+        predicted = int(row.argmax())
+        label = predicted if self.label is None else _check_index(outputs.index(self.label), row)
+        against = None if self.against is None else _check_index(outputs.index(self.against), row)
+        if against == label:
+            raise InputError(f"the target is '{outputs.name(label)}' against itself; choose another label or against")
+        probabilities = row.detach().double().softmax(-1)
+        single = row.numel() == 1
+        return ResolvedTarget(
+            label=label,
+            label_name=outputs.name(label),
+            against=against,
+            against_name=None if against is None else outputs.name(against),
+            position=position,
+            scale=self.scale,  # type: ignore[arg-type]
+            predicted=predicted,
+            predicted_name=outputs.name(predicted),
+            predicted_probability=float("nan") if single else float(probabilities[predicted]),
+            label_probability=float("nan") if single else float(probabilities[label]),
+        )
+
+
+@dataclass(frozen=True)
+class ResolvedTarget:
+    """A target with every choice made; called on logits [row ...], gives the number explained [row]."""
+
+    label: int
+    label_name: str
+    against: int | None
+    against_name: str | None
+    position: int | None
+    scale: Scale
+    predicted: int
+    predicted_name: str
+    predicted_probability: float
+    label_probability: float
+    function: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+
+    def __call__(self, logits: Float[Tensor, " row *rest"]) -> Float[Tensor, " row"]:
+        """The explained number of each row, in the units of `scale`."""
+        if self.function is not None:
+            value = self.function(logits)
+            if value.shape != logits.shape[:1]:
+                raise InputError(
+                    f"a target function gives one number a row {tuple(logits.shape[:1])}, got {tuple(value.shape)}"
+                )
+            return value
+        scores = logits if self.position is None else logits[:, self.position]
+        if self.scale == "log_probability":
+            scores = scores.log_softmax(-1)
+        elif self.scale == "probability":
+            scores = scores.softmax(-1)
+        value = scores[:, self.label]
+        return value if self.against is None else value - scores[:, self.against]
+
+    def probability(self, logits: Float[Tensor, " row *rest"]) -> Float[Tensor, " row"]:
+        """Probability of the label in each row, 0 to 1, whatever the scale."""
+        scores = logits if self.position is None else logits[:, self.position]
+        return scores.softmax(-1)[:, self.label]
+
+    def on(self, scale: Scale) -> "ResolvedTarget":
+        """The same target on another scale."""
+        return ResolvedTarget(**{**self.__dict__, "scale": scale})
+
+    @property
+    def description(self) -> str:
+        """In words: "log-probability of positive rather than negative at position 5"."""
+        if self.function is not None:
+            return f"the function {self.label_name}"
+        words = f"{self.scale.replace('log_', 'log-')} of {self.label_name}"
+        words += f" rather than {self.against_name}" if self.against_name is not None else ""
+        return words + (f" at position {self.position}" if self.position is not None else "")
+
+
+def _check_position(logits: Tensor, position: int | None) -> int | None:
+    if logits.ndim == 2:
+        if position is not None:
+            raise InputError(
+                f"this model gives one answer for the whole input; position {position} has no meaning here"
+            )
+        return None
+    if position is None:
+        raise InputError("this model gives an output at every position; say which one with Target(position=…)")
+    length = logits.shape[1]
+    if not -length <= position < length:
+        raise InputError(f"position {position} is outside of the {length} positions (0 to {length - 1})")
+    return position % length
+
+
+def _check_index(index: int, row: Tensor) -> int:
+    if not 0 <= index < row.numel():
+        raise InputError(f"label {index} is outside of the model's {row.numel()} outputs (0 to {row.numel() - 1})")
+    return index

@@ -1,0 +1,165 @@
+"""The evaluator: rows in, targets out, whatever the batches."""
+
+import pytest
+import torch
+
+from attnprobe import intervention as edits
+from attnprobe.errors import InputError, NumericsError
+from attnprobe.models import evaluator, load
+from attnprobe.models.evaluator import Meter, batch_rows, remembering, targets
+from attnprobe.models.rows import Row
+from tests import tiny
+
+
+@pytest.fixture
+def model():
+    return load(tiny.build("bert", "sdpa", scale=2.0))
+
+
+@pytest.fixture
+def example(model):
+    return model.example(tiny.IDS)
+
+
+def rows_of(example, operator="mean"):
+    n = example.n_tokens
+    return [Row(example, kept=torch.arange(n) != j, operator=operator) for j in range(n)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_batches_do_not_change_the_answer(model, example, size):
+    target = model.resolve(example)
+    whole = targets(model, rows_of(example), target)
+    with batch_rows(size):
+        torch.testing.assert_close(targets(model, rows_of(example), target), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_of_different_length_come_back_in_order(model, example):
+    target = model.resolve(example)
+    rows = [*rows_of(example, "delete"), Row(example), *rows_of(model.example(tiny.IDS[:5]))]
+    together = targets(model, rows, target)
+    apart = torch.stack([targets(model, [row], target)[0] for row in rows])
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+
+
+def test_equal_rows_are_computed_once(model, example):
+    target = model.resolve(example)
+    with Meter() as meter:
+        answers = targets(model, [Row(example)] * 5 + [Row(example, kept=torch.ones(12, dtype=torch.bool))], target)
+    assert meter.forward == 1 and meter.reused == 5 and len(set(answers.tolist())) == 1
+
+
+def test_a_row_is_remembered_within_the_block_only(model, example):
+    target = model.resolve(example)
+    with Meter() as meter, remembering():
+        targets(model, rows_of(example), target)
+        targets(model, rows_of(example), target)
+    assert (meter.forward, meter.reused) == (12, 12)
+    with Meter() as meter:
+        targets(model, rows_of(example), target)
+    assert meter.forward == 12
+
+
+def test_rows_that_differ_only_in_edits_are_not_equal(model, example):
+    target = model.resolve(example)
+    rows = [
+        Row(example),
+        Row(example, edits=(edits.silence_head(0, 0),)),
+        Row(example, edits=(edits.silence_head(0, 1),)),
+    ]
+    assert len(set(targets(model, rows, target).tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("no"), MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory")]
+)
+def test_the_batch_is_halved_when_memory_runs_out(model, example, error, monkeypatch):
+    target = model.resolve(example)
+    expected = targets(model, rows_of(example), target)
+    plain, sizes = model.forward, []
+
+    def small(rows, tape=None):
+        sizes.append(len(rows))
+        if len(rows) > 3:
+            raise error
+        return plain(rows, tape)
+
+    monkeypatch.setattr(model, "forward", small)
+    torch.testing.assert_close(targets(model, rows_of(example), target), expected, atol=1e-5, rtol=1e-5)
+    assert sizes[:3] == [12, 6, 3] and max(sizes[2:]) == 3
+
+
+def test_memory_for_not_even_one_row_is_a_clear_error(model, example, monkeypatch):
+    target = model.resolve(example)
+
+    def never(rows, tape=None):
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr(model, "forward", never)
+    with pytest.raises(InputError, match="not even 1 of the rows fits in memory"):
+        targets(model, [Row(example)], target)
+
+
+def test_other_errors_are_not_swallowed(model, example, monkeypatch):
+    target = model.resolve(example)
+
+    def broken(rows, tape=None):
+        raise RuntimeError("shape mismatch")
+
+    monkeypatch.setattr(model, "forward", broken)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        targets(model, [Row(example)], target)
+
+
+def test_an_answer_that_is_not_finite_is_an_error(model, example):
+    target = model.resolve(example)
+    bad = Row(example, embeddings=torch.full((12, 32), float("nan")))
+    with pytest.raises(NumericsError, match="NaN"):
+        targets(model, [bad], target)
+
+
+def test_a_content_removal_equals_other_embeddings(model, example):
+    target = model.resolve(example)
+    embeddings = model.embed(example).clone()
+    embeddings[3] = 0
+    kept = torch.arange(12) != 3
+    pair = targets(model, [Row(example, kept=kept, operator="zero"), Row(example, embeddings=embeddings)], target)
+    assert pair[0] == pair[1]
+
+
+def test_a_hidden_key_equals_the_models_own_attention_mask(model, example):
+    kept = torch.arange(12) != 3
+    with torch.no_grad():
+        expected = model.module(torch.tensor([tiny.IDS]), attention_mask=kept.long()[None]).logits
+        found = evaluator.logits(model, [Row(example, kept=kept, operator="attention_mask")])
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_deleted_token_equals_the_shorter_text(model, example):
+    kept = torch.arange(12) != 3
+    with torch.no_grad():
+        expected = model.module(torch.tensor([[i for j, i in enumerate(tiny.IDS) if j != 3]])).logits
+        found = evaluator.logits(model, [Row(example, kept=kept, operator="delete")])
+    torch.testing.assert_close(found, expected)
+
+
+def test_embeddings_that_are_the_models_own_change_nothing_on_any_architecture():
+    for name in tiny.TEXT_NAMES:
+        model = load(tiny.build(name, "eager"))
+        example = tiny.example(model, name)
+        with torch.no_grad():
+            plain = evaluator.logits(model, [Row(example)])
+            given = evaluator.logits(model, [Row(example, embeddings=model.embed(example))])
+        assert torch.equal(plain, given), name
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda e: Row(e, operator="maks"), "did you mean 'mask'"),
+        (lambda e: Row(e, kept=torch.zeros(12, dtype=torch.bool), operator="delete"), "every token would be deleted"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_an_error(example, make, message):
+    with pytest.raises(InputError, match=message):
+        make(example)
