@@ -65,12 +65,13 @@ class Attribution:
         return frame.astype({"word_index": "Int64"})
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a token: the example's columns, then method, family, target, score, standard_error."""
+        """A row a token: the example's columns, then method, family, signed, target, score, standard_error."""
         frame = self.example.to_frame()
         error = self.standard_error
         return frame.assign(
             method=self.method,
             family=self.family,
+            signed=self.signed,
             target=self.target.description,
             score=self.scores.numpy(),
             standard_error=float("nan") if error is None else error.numpy(),

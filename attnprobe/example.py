@@ -1,5 +1,7 @@
 """One input, never padded: the unit that everything else works on."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -88,22 +90,24 @@ class Example:
         )
 
 
-def words_of_spans(text: str, spans: Sequence[tuple[int, int] | None]) -> tuple[int | None, ...]:
-    """Number the words of tokens by their spans: a new word starts after a gap or at white space.
+# Letters and digits, with an apostrophe or hyphen inside; every other mark is a word of its own.
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
-    >>> words_of_spans("very very good", [None, (0, 4), (5, 9), (10, 12), (12, 14), None])
-    (None, 0, 1, 2, 2, None)
+
+def words_of_spans(text: str, spans: Sequence[tuple[int, int] | None]) -> tuple[int | None, ...]:
+    """Number the words of tokens by where their characters lie; punctuation is a word of its own.
+
+    >>> words_of_spans("very very good, isn't", [None, (0, 4), (5, 9), (10, 12), (12, 14), (14, 15), (16, 19), (19, 21)])
+    (None, 0, 1, 2, 2, 3, 4, 4)
     """
-    words: list[int | None] = []
-    word, end = -1, None
+    starts = [match.start() for match in WORD.finditer(text)]
+    found: list[int | None] = []
     for span in spans:
         if span is None:
-            words.append(None)
-            end = None
+            found.append(None)
             continue
-        start = span[0]
-        if end is None or start != end or text[start : start + 1].isspace():
-            word += 1
-        words.append(word)
-        end = span[1]
-    return tuple(words)
+        # Byte-level tokens begin with the space before their word.
+        first = span[0] + len(text[span[0] : span[1]]) - len(text[span[0] : span[1]].lstrip())
+        found.append(bisect_right(starts, first))
+    order = {word: number for number, word in enumerate(dict.fromkeys(w for w in found if w is not None))}
+    return tuple(None if word is None else order[word] for word in found)

@@ -61,6 +61,10 @@ def _who_holds_up(comparison: Comparison) -> Finding | None:
     judged = table[table.method != "random_scores"]
     if judged.empty:
         return None
+    control = table[table.method == "random_scores"]
+    if len(control) and set(control.holds_up) == {"yes"}:
+        claim = f"Nothing can be told of removal {_scope(comparison)}: random scores pass both metrics too."
+        return Finding("removal", claim, "open", control)
     by_method = judged.groupby("method", sort=False).holds_up.agg(lambda v: set(v) == {"yes"})
     good = list(by_method[by_method].index)
     n = len(by_method)

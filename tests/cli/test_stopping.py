@@ -15,17 +15,18 @@ WORDS = ("--text", "a good film", "--text", "a dull plot", "--methods", "raw_att
 @pytest.fixture
 def second_text_raises(monkeypatch: pytest.MonkeyPatch):
     """Sets what is raised when the second of the texts is studied."""
-    study = comparison._study
-
-    index = 1
+    judge = comparison.judge
 
     def arm(error: BaseException) -> None:
-        def studied(*arguments: Any) -> Any:
-            if any(argument is index for argument in arguments):
-                raise error
-            return study(*arguments)
+        calls: list[int] = []
 
-        monkeypatch.setattr(comparison, "_study", studied)
+        def judged(*arguments: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise error
+            return judge(*arguments)
+
+        monkeypatch.setattr(comparison, "judge", judged)
 
     return arm
 

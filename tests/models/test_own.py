@@ -46,7 +46,7 @@ def test_a_text_becomes_tokens_with_the_characters_they_cover():
     assert example.tokens == ("[CLS]", "a", "good", "film", ",", "it's", "[UNK]")
     assert example.pieces == ("[CLS]", "A", "good", "film", ",", "it's", "great")
     assert example.is_special == (True, False, False, False, False, False, False)
-    assert example.words == (None, 0, 1, 2, 2, 3, 4)
+    assert example.words == (None, 0, 1, 2, 3, 4, 5)
     assert example.inputs["input_ids"].tolist() == [[2, 4, 5, 6, 7, 12, 1]]
 
 

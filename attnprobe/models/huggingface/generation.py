@@ -25,8 +25,11 @@ def with_answer(model: "HuggingFaceModel", example: Example, answer: str | list[
     if start is None:
         raise InputError(f"{model.name} names no decoder_start_token_id; give decoder_input_ids in an encoding")
     ids = _answer_ids(model, example, answer)
-    decoder = torch.tensor([[start, *ids[:-1]]])
-    return replace(example, inputs={**example.inputs, "decoder_input_ids": decoder}, notes={"answer_ids": tuple(ids)})
+    read = [start, *ids[:-1]]
+    decoder = torch.tensor([read])
+    names = model.tokenizer.convert_ids_to_tokens(read) if model.tokenizer is not None else [str(i) for i in read]
+    notes = {"answer_ids": tuple(ids), "decoder_tokens": tuple(names)}
+    return replace(example, inputs={**example.inputs, "decoder_input_ids": decoder}, notes=notes)
 
 
 def _answer_ids(model: "HuggingFaceModel", example: Example, answer: str | list[int] | None) -> list[int]:
