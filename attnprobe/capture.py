@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,10 @@ class Capture:
                 f"no {kind}-attention was kept of a stack '{stack}'; {nearest(stack, [f'{s} ({k})' for s, k in known])}"
             )
         return [s for s in self.sites if (s.place.stack, s.place.kind) == (stack, kind)]
+
+    def only(self, stack: str, kind: Kind) -> "Capture":
+        """The same capture with the sites of one stack and kind alone."""
+        return replace(self, sites=tuple(self.select(stack, kind)))
 
     def tensor(self, name: str, stack: str | None = None, kind: Kind | None = None) -> list[Tensor]:
         """One tensor of each layer, [head ...], batch axis removed."""

@@ -97,7 +97,7 @@ WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 def words_of_spans(text: str, spans: Sequence[tuple[int, int] | None]) -> tuple[int | None, ...]:
     """Number the words of tokens by where their characters lie; punctuation is a word of its own.
 
-    >>> words_of_spans("very very good, isn't", [None, (0, 4), (5, 9), (10, 12), (12, 14), (14, 15), (16, 19), (19, 21)])
+    >>> words_of_spans("a very good, isn't", [None, (0, 1), (2, 6), (7, 9), (9, 11), (11, 12), (13, 16), (16, 18)])
     (None, 0, 1, 2, 2, 3, 4, 4)
     """
     starts = [match.start() for match in WORD.finditer(text)]

@@ -6,7 +6,7 @@ from typing import Any
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, look, main_six, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.report import claims, making, scores
-from attnprobe.report.heads import BUDGET, Budget
+from attnprobe.report.heads import BUDGET, Budget, score_names
 from attnprobe.report.texts import probability_of, text
 
 
@@ -28,6 +28,7 @@ def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
         "beaten": {r["method"]: r["beaten"] for f in scores.faithfulness(comparison, methods)[:1] for r in f["rows"]},
         "agreement": scores.agreement(comparison),
         "n_random": comparison.settings.n_random,
+        "head_scores": score_names(),
     }
     return {
         "viewer": viewer,

@@ -1,15 +1,17 @@
-"""Attention maps for the page: 8 bits a weight, and what each head does in three numbers."""
+"""Attention maps for the page: 8 bits a weight, and what each head does by the registered head scores."""
 
 import base64
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.capture import Capture
+from attnprobe.heads import head_scores, score_heads
 from attnprobe.report.tokens import shown, visible
 from attnprobe.site import Site
 
@@ -41,10 +43,7 @@ def stacks(capture: Capture, budget: Budget) -> tuple[list[dict[str, Any]], str]
     """Each stack of one text, and why there is none where there is none."""
     sites = [s for s in capture.sites if s.weights is not None]
     if not sites:
-        return (
-            [],
-            TOO_LARGE,
-        )
+        return [], TOO_LARGE
     sizes = [s.weights[0].shape for s in sites if s.weights is not None]
     pool = sum(math.prod(size) for size in sizes) > BUDGET
     size = sum(h * (min(q, POOLED) * min(k, POOLED) if pool else q * k) for h, q, k in sizes)
@@ -60,7 +59,8 @@ def stacks(capture: Capture, budget: Budget) -> tuple[list[dict[str, Any]], str]
 
 def _stack(capture: Capture, stack: str, kind: str, sites: Sequence[Site], pool: bool) -> dict[str, Any]:
     queries, keys = sites[0].need("weights").shape[-2:]
-    layers = [_layer(capture, site, pool) for site in sites]
+    scores = score_heads(capture.only(stack, sites[0].place.kind))
+    layers = [_layer(site, scores[scores.layer == number], pool) for number, site in enumerate(sites)]
     return {
         "name": f"{stack.capitalize()}, {WORDS[kind]}",
         "kind": kind,
@@ -85,25 +85,26 @@ def axis_names(capture: Capture, stack: str, kind: str, side: str, n: int) -> li
     return [f"answer {i}" if not of_text else f"position {i}" for i in range(n)]
 
 
-def _layer(capture: Capture, site: Site, pool: bool) -> dict[str, Any]:
+def _layer(site: Site, scores: pd.DataFrame, pool: bool) -> dict[str, Any]:
     weights = site.need("weights")[0].detach().float()
-    special = torch.tensor(capture.example.is_special) if weights.shape[-1] == capture.example.n_tokens else None
-    causal = bool((weights.triu(1) == 0).all()) and weights.shape[-1] > 1 and weights.shape[-2] == weights.shape[-1]
-    facts = [
-        _facts(head, special if site.place.kind == "self" or special is not None else None, causal) for head in weights
-    ]
-    small = (
-        torch.nn.functional.adaptive_avg_pool2d(
-            weights[None], (min(weights.shape[-2], POOLED), min(weights.shape[-1], POOLED))
-        )[0]
-        if pool
-        else weights
-    )
+    if pool:
+        size = (min(weights.shape[-2], POOLED), min(weights.shape[-1], POOLED))
+        weights = torch.nn.functional.adaptive_avg_pool2d(weights[None], size)[0]
     heads = []
-    for head, fact in zip(small, facts, strict=True):
+    for head, row in zip(weights, scores.to_dict("records"), strict=True):
         data, step = quantised(head)
-        heads.append({"data": data, "step": step, **fact})
-    return {"layer": site.place.layer, "rows": small.shape[-2], "columns": small.shape[-1], "heads": heads}
+        known = {name: None if math.isnan(row[name]) else round(row[name], 4) for name in head_scores}
+        heads.append({"data": data, "step": step, "scores": known})
+    return {"layer": site.place.layer, "rows": weights.shape[-2], "columns": weights.shape[-1], "heads": heads}
+
+
+def score_names() -> list[dict[str, str]]:
+    """The registered head scores, for the page: name, label, unit, description."""
+    entries = head_scores.values()
+    return [
+        {"name": e.name, "label": e.facts["label"], "unit": e.facts["unit"], "description": e.description}
+        for e in entries
+    ]
 
 
 def quantised(head: Float[Tensor, "query key"]) -> tuple[str, float]:
@@ -118,33 +119,3 @@ def quantised(head: Float[Tensor, "query key"]) -> tuple[str, float]:
         return base64.b64encode(bytes(head.numel())).decode(), 0.0
     levels = (head / step).round().clamp(0, LEVELS).to(torch.uint8)
     return base64.b64encode(levels.contiguous().numpy().tobytes()).decode(), step
-
-
-def _facts(weights: Float[Tensor, "query key"], special: Tensor | None, causal: bool) -> dict[str, float | None]:
-    """What a head does on this text: spread (0: one token, 1: even), and its mass on three kinds of token."""
-    queries, keys = weights.shape
-    square = queries == keys
-    return {
-        "spread": round(spread(weights, causal), 4),
-        "special": None
-        if special is None or not bool(special.any())
-        else round(float(weights[:, special].sum(-1).mean()), 4),
-        "previous": round(float(weights.diagonal(-1).mean()), 4) if square and queries > 1 else None,
-        "itself": round(float(weights.diagonal().mean()), 4) if square else None,
-    }
-
-
-def spread(weights: Float[Tensor, "query key"], causal: bool) -> float:
-    """Entropy of the rows over that of an even row, mean; a causal row is compared with what it can see.
-
-    >>> spread(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), causal=False)
-    1.0
-    """
-    p = weights.double().clamp(min=0)
-    p = p / p.sum(-1, keepdim=True).clamp(min=1e-12)
-    entropy = -(p * p.clamp(min=1e-30).log()).sum(-1)
-    visible_keys = torch.arange(1, p.shape[0] + 1) if causal else torch.full((p.shape[0],), p.shape[1])
-    rows = visible_keys > 1
-    if not bool(rows.any()):
-        return 0.0
-    return float((entropy[rows] / visible_keys[rows].double().log()).mean())

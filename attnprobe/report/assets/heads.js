@@ -1,6 +1,9 @@
 /* Layers and heads of the chosen text; one head's map, its numbers, its arcs. */
 var stackAt = 0, headAt = 0, layerAt = 0, showing = "maps", LABELLED = 40, ARCS = 0.12, ARC_TOKENS = 48;
-var FACTS = { maps: "Maps", spread: "Spread", special: "Mass on special tokens", previous: "Mass on previous token", itself: "Mass on itself" };
+/* The registered head scores: name -> label, unit ("share" or "number"), description. */
+var FACTS = { maps: { label: "Maps" } };
+D.head_scores.forEach(function (f) { FACTS[f.name] = f; });
+function factValue(name, v) { return FACTS[name].unit === "share" ? pc(v) : v.toFixed(2); }
 function stackNow() { return text().stacks[stackAt] || text().stacks[0]; }
 function headNow() { return stackNow().layers[layerAt].heads[headAt]; }
 /* Weights of a head, row by row: each byte times the head's step. */
@@ -40,21 +43,21 @@ function paint(canvas, layer, head) {
 }
 function overview() {
   var s = stackNow(), most = 0, heads = Math.max.apply(0, s.layers.map(function (l) { return l.heads.length; }));
-  s.layers.forEach(function (l) { l.heads.forEach(function (h) { if (showing !== "maps") most = Math.max(most, h[showing] || 0); }); });
+  s.layers.forEach(function (l) { l.heads.forEach(function (h) { if (showing !== "maps") most = Math.max(most, h.scores[showing] || 0); }); });
   var size = heads <= 2 ? "92px" : heads <= 4 ? "72px" : "1fr";
-  var h = '<div class="mh">Layer (down) × head (across)</div><p class="note sm">' + esc(s.name + ". " + FACTS[showing]) + (showing === "maps" ? ": each square is one head’s map" : "") + '</p><div class="ov" role="listbox" aria-label="Heads, ' +
-    esc(FACTS[showing]) + '" style="grid-template-columns:26px repeat(' + heads + ",minmax(0," + size + '))"><span></span>';
+  var h = '<div class="mh">Layer (down) × head (across)</div><p class="note sm">' + esc(s.name + ". " + FACTS[showing].label) + (showing === "maps" ? ": each square is one head’s map" : "") + '</p><div class="ov" role="listbox" aria-label="Heads, ' +
+    esc(FACTS[showing].label) + '" style="grid-template-columns:26px repeat(' + heads + ",minmax(0," + size + '))"><span></span>';
   for (var i = 0; i < heads; i++) h += '<span aria-hidden="true">' + i + "</span>";
   s.layers.forEach(function (l, li) {
     h += '<span aria-hidden="true" style="grid-column:1">' + l.layer + "</span>";
     l.heads.forEach(function (d, hi) {
-      var on = li === layerAt && hi === headAt, v = showing === "maps" ? null : d[showing];
-      var fill = v == null ? "" : "background:color-mix(in oklab,var(--map0),var(--map1) " + (85 * (showing === "spread" ? v : v / (most || 1))).toFixed(1) + "%)";
+      var on = li === layerAt && hi === headAt, v = showing === "maps" ? null : d.scores[showing];
+      var fill = v == null ? "" : "background:color-mix(in oklab,var(--map0),var(--map1) " + (85 * v / (most || 1)).toFixed(1) + "%)";
       h += '<button type="button" role="option" tabindex="' + (on ? 0 : -1) + '" aria-selected="' + on + '" data-l="' + li + '" data-h="' + hi + '" style="' + fill + '" aria-label="Layer ' + l.layer + ", head " + hi +
-        (v == null ? "" : ", " + FACTS[showing].toLowerCase() + " " + (showing === "spread" ? v.toFixed(2) : pc(v))) + '">' + (showing === "maps" ? "<canvas></canvas>" : "") + "</button>";
+        (v == null ? "" : ", " + FACTS[showing].label.toLowerCase() + " " + factValue(showing, v)) + '">' + (showing === "maps" ? "<canvas></canvas>" : "") + "</button>";
     });
   });
-  h += '</div><p class="note sm" style="margin-top:10px;line-height:1.5">' + (showing === "maps" ? "Stronger: more weight." : showing === "spread" ? "Faintest 0: one token. Strongest 1: all tokens alike." : "Faintest 0, strongest " + pc(most) + ".") + "</p>";
+  h += '</div><p class="note sm" style="margin-top:10px;line-height:1.5">' + (showing === "maps" ? "Stronger: more weight." : "Faintest 0, strongest " + factValue(showing, most) + ". " + esc(FACTS[showing].description)) + "</p>";
   $("ov").innerHTML = h;
   if (showing === "maps") all("#ov button").forEach(function (b) { var l = s.layers[+b.dataset.l]; paint(b.firstChild, l, l.heads[+b.dataset.h]); });
 }
@@ -63,8 +66,8 @@ function facts() {
   for (var k = 0; k < l.columns; k++) { sums[k] = 0; for (var q = 0; q < l.rows; q++) sums[k] += map[q * l.columns + k] / l.rows; }
   var top = sums.map(function (v, i) { return [v, i]; }).sort(function (a, b) { return b[0] - a[0]; })[0];
   h += "<dt>Head</dt><dd>layer " + l.layer + ", head " + headAt + "</dd>";
-  [["spread", "Spread (0 one token, 1 even)"], ["special", "Mass on special tokens"], ["previous", "Mass on previous token"], ["itself", "Mass on itself"]].forEach(function (f) {
-    if (d[f[0]] != null) h += "<dt>" + f[1] + "</dt><dd>" + (f[0] === "spread" ? d.spread.toFixed(2) : pc(d[f[0]])) + "</dd>";
+  D.head_scores.forEach(function (f) {
+    if (d.scores[f.name] != null) h += '<dt title="' + esc(f.description) + '">' + esc(f.label) + "</dt><dd>" + factValue(f.name, d.scores[f.name]) + "</dd>";
   });
   if (l.columns === s.keys) h += '<dd class="w">Most looked at: <b>' + tok(s.key_names[top[1]]) + "</b>, " + pc(top[0]) + " of the weight, mean over rows.</dd>";
   $("hc").innerHTML = h;
@@ -145,7 +148,7 @@ function arcs(s, l, d) {
 /* The heading is the finding: which heads look at the fewest and at the most tokens. */
 function headsTitle() {
   var t = text(), found = [];
-  t.stacks.forEach(function (s) { s.layers.forEach(function (l) { l.heads.forEach(function (h, i) { found.push([h.spread, l.layer, i, s.name]); }); }); });
+  t.stacks.forEach(function (s) { s.layers.forEach(function (l) { l.heads.forEach(function (h, i) { found.push([h.scores.spread, l.layer, i, s.name]); }); }); });
   found.sort(function (a, b) { return a[0] - b[0]; });
   if (!found.length) { $("h-heads").textContent = "The attention maps are not on this page"; return; }
   var name = function (f) { return (t.stacks.length > 1 ? f[3].toLowerCase().replace(", ", " ") + ", l" : "l") + "ayer " + f[1] + ", head " + f[2]; }, a = found[0], b = found[found.length - 1];
@@ -162,11 +165,11 @@ function drawHeads() {
   stackAt = Math.min(stackAt, t.stacks.length - 1);
   layerAt = Math.min(layerAt, stackNow().layers.length - 1);
   headAt = Math.min(headAt, stackNow().layers[layerAt].heads.length - 1);
-  var some = stackNow().layers[0].heads[0], keys = Object.keys(FACTS).filter(function (k) { return k === "maps" || some[k] != null; });
+  var some = stackNow().layers[0].heads[0].scores, keys = Object.keys(FACTS).filter(function (k) { return k === "maps" || some[k] != null; });
   if (keys.indexOf(showing) < 0) showing = "maps";
   var button = function (attribute, value, label, on) { return '<button type="button" ' + attribute + '="' + value + '" aria-pressed="' + on + '">' + esc(label) + "</button>"; };
   $("stackbox").innerHTML = t.stacks.length < 2 ? "" : '<span id="lst">Stack</span><span class="seg" role="group" aria-labelledby="lst">' + t.stacks.map(function (s, i) { return button("data-stack", i, s.name, i === stackAt); }).join("") + "</span>";
-  $("hshow").innerHTML = keys.map(function (k) { return button("data-show", k, FACTS[k], k === showing); }).join("");
+  $("hshow").innerHTML = keys.map(function (k) { return button("data-show", k, FACTS[k].label, k === showing); }).join("");
   all("[data-stack]").forEach(function (b) { b.onclick = function () { stackAt = +b.dataset.stack; start(stackNow()); drawHeads(); }; });
   all("[data-show]").forEach(function (b) { b.onclick = function () { showing = b.dataset.show; press(b, "data-show"); overview(); }; });
   overview();
@@ -176,7 +179,7 @@ function drawHeads() {
 function start(s) {
   layerAt = s.layers.length - 1;
   headAt = 0;
-  s.layers[layerAt].heads.forEach(function (h, i) { if (h.spread < s.layers[layerAt].heads[headAt].spread) headAt = i; });
+  s.layers[layerAt].heads.forEach(function (h, i) { if (h.scores.spread < s.layers[layerAt].heads[headAt].scores.spread) headAt = i; });
 }
 function startHeads() {
   var pick = function (l, h) {
