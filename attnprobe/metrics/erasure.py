@@ -26,22 +26,21 @@ def measured(target: ResolvedTarget) -> ResolvedTarget:
     return ResolvedTarget(**{**target.__dict__, "against": None, "against_name": None, "scale": "probability"})
 
 
-def removed(attribution: Attribution, share: float) -> Bool[Tensor, " token"]:
-    """The tokens in the first `share` of the ranking, rounded up; special tokens never."""
-    ranking = attribution.ranking()
-    gone = torch.zeros(attribution.example.n_tokens, dtype=torch.bool)
-    gone[ranking[: math.ceil(share * len(ranking) - 1e-9)]] = True
-    return gone
+def removed(attribution: Attribution, shares: Sequence[float]) -> Bool[Tensor, "share token"]:
+    """For each share, the tokens in that first part of the ranking, rounded up; special tokens never."""
+    ranking = torch.tensor(attribution.ranking(), dtype=torch.long)
+    # A special token ranks behind every share.
+    rank = torch.full((attribution.example.n_tokens,), len(ranking))
+    rank[ranking] = torch.arange(len(ranking))
+    sizes = torch.tensor([math.ceil(share * len(ranking) - 1e-9) for share in shares])
+    return rank < sizes[:, None]
 
 
 def rows(attribution: Attribution, shares: Sequence[float], operator: str, *, alone: bool) -> list[Row]:
     """A row a share: without those tokens, or (`alone`) with nothing but them and the special ones."""
-    units = attribution.units
-    found = []
-    for share in shares:
-        gone = removed(attribution, share)
-        found.append(Row(attribution.example, kept=(gone | ~units) if alone else ~gone, operator=operator))
-    return found
+    gone = removed(attribution, shares)
+    kept = gone | ~attribution.units if alone else ~gone
+    return [Row(attribution.example, kept=row, operator=operator) for row in kept]
 
 
 def _answers(

@@ -98,7 +98,7 @@ def test_ties_are_broken_by_position_and_special_tokens_never_removed():
     made = planted("P1")
     even = attribute(made.model, made.example, lambda m, e, t: torch.ones(e.n_tokens))
     special = torch.tensor(made.example.is_special)
-    gone = removed(even, 0.5)
+    (gone,) = removed(even, [0.5])
     assert not bool((gone & special).any())
     assert gone.nonzero().flatten().tolist() == (~special).nonzero().flatten().tolist()[: int(gone.sum())]
 

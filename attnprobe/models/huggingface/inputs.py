@@ -1,7 +1,7 @@
 """Rows to a batch of the model's own inputs, with embeddings put in at the embedding module."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnprobe.errors import CaptureError
+from attnprobe.example import Example
 from attnprobe.models.huggingface.reading import TOKEN_AXIS
 from attnprobe.models.rows import RENORMALISING, Row, fill, filler
 
@@ -18,22 +19,29 @@ if TYPE_CHECKING:
 
 def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[str, Any], Tensor | None]:
     """The batch of inputs, and the embeddings [row token d_model] to use, None where the ids say it all."""
-    real = [_real(model, row) for row in rows]
+    looked_up: dict[int, Tensor] = {}
+
+    def embed(example: Example) -> Tensor:
+        if id(example) not in looked_up:
+            looked_up[id(example)] = model.embed(example)
+        return looked_up[id(example)]
+
+    real = [_real(model, row, embed) for row in rows]
     inputs = [_inputs(row) for row in real]
     batch: dict[str, Any] = {name: torch.cat([i[name] for i in inputs]).to(model._device) for name in inputs[0]}
     if "use_cache" in inspect.signature(model.module.forward).parameters:
         batch["use_cache"] = False
     if all(row.embeddings is None for row in real):
         return batch, None
-    vectors = [model.embed(row.example) if row.embeddings is None else row.embeddings for row in real]
+    vectors = [embed(row.example) if row.embeddings is None else row.embeddings for row in real]
     return batch, torch.stack(vectors)
 
 
-def _real(model: "HuggingFaceModel", row: Row) -> Row:
+def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor]) -> Row:
     """A content removal becomes embeddings, so that ids (positions, padding) stay as they were."""
     if row.whole or row.operator in RENORMALISING:
         return row
-    embeddings = model.embed(row.example) if row.embeddings is None else row.embeddings
+    embeddings = embed(row.example) if row.embeddings is None else row.embeddings
     return fill(row, embeddings, filler(model.fillers, row.operator, model.name))
 
 
