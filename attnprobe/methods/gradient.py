@@ -12,7 +12,7 @@ from attnprobe.example import Example
 from attnprobe.methods import Scores, methods
 from attnprobe.models.evaluator import batch_size, differentiable, halving, targets
 from attnprobe.models.model import Model
-from attnprobe.models.removal import default_baseline
+from attnprobe.models.removal import default_operator
 from attnprobe.models.rows import Row, fill, filler
 from attnprobe.target import ResolvedTarget
 
@@ -60,13 +60,13 @@ def integrated_gradients(
 ) -> Scores:
     """Gradient integrated on the line from a baseline, times the way; target units; adds up to y − y(baseline).
 
-    baseline: pad, mask, unk, mean or zero embedding in the place of every token that is not special (default:
-    [PAD], else the mean). Steps are doubled until the gap is below `tolerance` of the change, up to max_steps;
-    the gap that is left is the residual.
+    baseline: mask, mean, pad, unk or zero embedding in the place of every token that is not special (default: what
+    removal puts there, [MASK], else the mean; zero fails to converge under RMSNorm). Steps are doubled until the gap is
+    below `tolerance` of the change, up to max_steps; the gap that is left is the residual.
     """
     if n_steps < 1 or max_steps < n_steps:
         raise InputError(f"n_steps is from 1 to max_steps ({max_steps}), got {n_steps}")
-    baseline = baseline or default_baseline(model)
+    baseline = baseline or default_operator(model)
     embeddings = model.embed(example)
     special = torch.tensor(example.is_special, device=embeddings.device)
     start = fill(Row(example, kept=special), embeddings, filler(model.fillers, baseline, model.name)).embeddings

@@ -30,11 +30,6 @@ def checked_operator(model: Model, operator: str | None) -> str:
     return operator
 
 
-def default_baseline(model: Model) -> str:
-    """The filler that gradient paths start from: [PAD], else the mean (zero fails under RMSNorm)."""
-    return next((name for name in ("pad", "mean") if name in model.fillers), default_operator(model))
-
-
 def units(example: Example) -> Int[Tensor, " unit"]:
     """Indices of the tokens that may be taken away: all that are not special."""
     index = [i for i, special in enumerate(example.is_special) if not special]

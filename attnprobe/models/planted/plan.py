@@ -8,7 +8,7 @@ Dimensions of the residual stream have names; W_V = {("val", "out"): 2} is 2 E_{
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -152,6 +152,9 @@ def build(plan: Plan) -> PlantedModel:
     zero = {"zero": torch.zeros(len(plan.dims), dtype=torch.float64)}
     model = OwnModel(network, vocabulary, name=plan.name, labels=("y",), fillers=zero)
     example = model.example(list(plan.tokens))
+    # Every token may carry content here, [CLS] and [BOS] too, so every token is explained and may be taken away.
+    n = example.n_tokens
+    example = replace(example, is_special=(False,) * n, words=tuple(range(n)))
     truths = {name: torch.tensor(values, dtype=torch.float64) for name, values in plan.other_truth.items()}
     truth = torch.tensor(plan.truth, dtype=torch.float64)
     return PlantedModel(plan.name, model, example, plan.answer, truth, plan.story, truths)
