@@ -136,7 +136,8 @@ class Capture:
         tensors = load_file(folder / "tensors.safetensors")
         facts = record["example"]
         facts["spans"] = tuple(None if s is None else tuple(s) for s in facts["spans"])
-        facts |= {name: tuple(facts[name]) for name in ("tokens", "is_special", "words")}
+        lists = ("tokens", "is_special", "words", "in_pair")
+        facts |= {name: tuple(facts[name]) for name in lists if facts[name] is not None}
         inputs = {k.removeprefix("input."): v for k, v in tensors.items() if k.startswith("input.")}
         return cls(
             example=Example(inputs=inputs, **facts),
@@ -148,7 +149,7 @@ class Capture:
         )
 
 
-_EXAMPLE_FACTS = ("text", "pair", "tokens", "spans", "is_special", "words", "axis", "n_truncated")
+_EXAMPLE_FACTS = ("text", "pair", "in_pair", "tokens", "spans", "is_special", "words", "axis", "n_truncated")
 
 
 def _site_of(number: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> Site:

@@ -4,7 +4,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Literal
 
 import pandas as pd
@@ -22,7 +21,7 @@ class Example:
     inputs: the model's own arguments, batch axis 1, no padding. tokens, spans, is_special and words
     describe the explained axis, one entry a token; a span is a pair of character offsets into the text
     that the token belongs to, None where there is none; words numbers the word of each token, None for
-    special tokens. n_truncated: tokens that were cut off (stated, never silent). notes: what else the model said of it.
+    special tokens; in_pair says which tokens belong to the second text of a pair. n_truncated: tokens that were cut off (stated, never silent). notes: what else the model said of it.
     """
 
     text: str
@@ -33,6 +32,7 @@ class Example:
     words: tuple[int | None, ...] = field(repr=False)
     axis: Axis = "source"
     pair: str | None = None
+    in_pair: tuple[bool, ...] | None = field(default=None, repr=False)
     picture: Any = field(default=None, repr=False)
     n_truncated: int = 0
     notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -56,12 +56,8 @@ class Example:
         )
 
     def _text_of(self, index: int) -> str:
-        # A pair's second text starts its offsets at 0 again; it is the part behind the first restart.
-        if self.pair is None:
-            return self.text
-        starts = [s[0] for s in self.spans[: index + 1] if s is not None]
-        restarted = any(b < a for a, b in pairwise(starts))
-        return self.pair if restarted else self.text
+        second = self.pair is not None and self.in_pair is not None and self.in_pair[index]
+        return self.pair if second and self.pair is not None else self.text
 
     def word_groups(self) -> list[list[int]]:
         """Token indices of each word in order; a special token is a group of its own."""

@@ -1,5 +1,8 @@
 """Figures of a comparison's tables, in the names, shapes and colours of the page: tables in, axes out.
 
+To show one in a notebook, end a cell with `axes.figure`; to save one, `axes.figure.savefig(path)`. `ax=` draws into
+axes of your own. No figure is one of pyplot's, so there is nothing to close and `plt.show()` does not show it.
+
 >>> from attnprobe import compare
 >>> from attnprobe.figures import faithfulness_bars
 >>> axes = faithfulness_bars(compare(model, texts).faithfulness)     # doctest: +SKIP
@@ -14,30 +17,28 @@ import pandas as pd
 import seaborn as sns
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from attnprobe.appearance import (
-    AGAINST,
     BAND,
     BAND_LINE,
-    FOR,
     FULL_SHARE,
     INK,
     MAP_FROM,
     MAP_TO,
     MUTED,
     PAPER,
-    WEIGHT,
     look,
     main_six,
+    number,
     signed,
 )
+from attnprobe.attribution import Attribution
+from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError
 
 RANDOM = "random orders"
-_STEPS = 128
 
 
 def _new(width: float | int, height: float | int) -> Axes:
@@ -48,52 +49,14 @@ def _new(width: float | int, height: float | int) -> Axes:
     return axes
 
 
-def mixed(start: str, end: str, shares: Sequence[float]) -> list[tuple[float, float, float]]:
-    """Colours between two, mixed in OKLab, as the page does."""
-    a, b = _oklab(start), _oklab(end)
-    return [_srgb(a + (b - a) * share) for share in shares]
+def _turn(axes: Axes, angle: int) -> None:
+    """Turns the names below the x axis around their ends, so that each ends at its tick."""
+    for label in axes.get_xticklabels():
+        label.set(rotation=angle, ha="right", rotation_mode="anchor")
 
 
-# Ottosson 2020, "A perceptual color space for image processing".
-_TO_CONES = np.array(
-    [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-)
-_TO_LAB = np.array(
-    [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-)
-
-
-def _oklab(colour: str) -> np.ndarray:
-    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return _TO_LAB @ np.cbrt(_TO_CONES @ linear)
-
-
-def _srgb(lab: np.ndarray) -> tuple[float, float, float]:
-    linear = np.linalg.inv(_TO_CONES) @ (np.linalg.inv(_TO_LAB) @ lab) ** 3
-    channels = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * np.clip(linear, 0, None) ** (1 / 2.4) - 0.055)
-    red, green, blue = np.clip(channels, 0, 1).tolist()
-    return red, green, blue
-
-
-def diverging(root: bool = True) -> ListedColormap:
-    """Orange (against) over paper to blue (for); colour grows with the square root of the share."""
-    steps = np.linspace(0, 1, _STEPS)
-    shares = (np.sqrt(steps) if root else steps).tolist()
-    return ListedColormap(mixed(PAPER, AGAINST, shares)[::-1] + mixed(PAPER, FOR, shares)[1:], name="attnprobe_signed")
-
-
-def sequential(end: str = WEIGHT, start: str = PAPER) -> ListedColormap:
-    """Paper to grey, for what has no direction."""
-    return ListedColormap(mixed(start, end, np.sqrt(np.linspace(0, 1, _STEPS)).tolist()), name="attnprobe_unsigned")
+def _note(axes: Axes, text: str) -> None:
+    axes.set_title(text, fontsize=9, color=MUTED, loc="left")
 
 
 def _need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
@@ -124,7 +87,7 @@ def agreement_heatmap(
         tau = signed(r["mean"], 2)
         words.loc[b, a] = f"({tau})" if r["low"] <= 0 <= r["high"] else tau
     labels = [look(n).label for n in names]
-    axes = ax or _new(1.6 + 0.75 * len(names), 1.3 + 0.5 * len(names))
+    axes = ax or _new(max(4.5, 1.6 + 0.75 * len(names)), max(3.0, 1.3 + 0.5 * len(names)))
     sns.heatmap(
         values,
         vmin=-1,
@@ -139,8 +102,9 @@ def agreement_heatmap(
         cbar_kws={"label": metric.replace("_", " ")},
         ax=axes,
     )
-    axes.set_title("In brackets: the interval contains 0", fontsize=9, color=MUTED, loc="left")
-    axes.tick_params(axis="x", rotation=45)
+    _note(axes, "In brackets: the interval contains 0")
+    axes.tick_params(axis="y", rotation=0)
+    _turn(axes, 45)
     return axes
 
 
@@ -152,7 +116,7 @@ def faithfulness_bars(table: pd.DataFrame, *, metric: str = "comprehensiveness",
     rows = table[table.metric == metric]
     if rows.empty:
         raise InputError(f"the table has no metric '{metric}'; it has {', '.join(sorted(set(table.metric)))}")
-    axes = ax or _new(6.5, 1.1 + 0.32 * len(rows))
+    axes = ax or _new(6.5, 1.3 + 0.32 * len(rows))
     for place, r in enumerate(rows.to_dict("records")):
         style = look(r["method"])
         axes.barh(place, r["random_high"] - r["random_low"], left=r["random_low"], height=0.5, color=BAND, zorder=1)
@@ -173,7 +137,8 @@ def faithfulness_bars(table: pd.DataFrame, *, metric: str = "comprehensiveness",
     axes.axvline(0, color=BAND_LINE, linewidth=1, zorder=0)
     axes.set_yticks(range(len(rows)), [look(m).label for m in rows.method])
     axes.invert_yaxis()
-    axes.set_xlabel(f"{metric} ({rows.better.iloc[0]} is better); grey: random orders, middle 90 %")
+    axes.set_xlabel(f"{metric} ({rows.better.iloc[0]} is better)")
+    _note(axes, "Grey: random orders, middle 90 %")
     return axes
 
 
@@ -182,6 +147,7 @@ def removal_curves(
 ) -> Axes:
     """The answer as top tokens are taken away ("removed") or left ("alone"), over the band of random orders.
 
+    The legend stands to the right of the axes, where it covers nothing.
     methods: at most six; None takes the usual six of those in the table.
     """
     _need(table, ("method", "kind", "share", "mean", "low", "high"), "removal_curves")
@@ -193,7 +159,7 @@ def removal_curves(
     unknown = [m for m in chosen if m not in present]
     if unknown:
         raise InputError(f"the table has no method '{unknown[0]}'; it has {', '.join(present)}")
-    axes = ax or _new(6.5, 4.0)
+    axes = ax or _new(8.0, 4.0)
     random = rows[rows.method == RANDOM].sort_values("share")
     if len(random):
         axes.fill_between(
@@ -215,7 +181,7 @@ def removal_curves(
         )
     axes.set_xlabel("share of the tokens " + ("taken away" if kind == "removed" else "left"))
     axes.set_ylabel("probability of the explained answer")
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
     return axes
 
 
@@ -232,7 +198,7 @@ def attention_map(
         raise InputError(
             f"{len(rows)} row names and {len(columns)} column names do not fit weights of shape {tuple(weights.shape)}"
         )
-    axes = ax or _new(1.5 + 0.28 * len(columns), 1.2 + 0.26 * len(rows))
+    axes = ax or _new(max(4.0, 1.5 + 0.28 * len(columns)), max(3.2, 1.2 + 0.26 * len(rows)))
     values = weights.detach().float().cpu().numpy()
     most = max(1.0, float(np.nanmax(values)))
     sns.heatmap(
@@ -247,36 +213,51 @@ def attention_map(
         ax=axes,
     )
     axes.set(xlabel="token looked at", ylabel="token that looks")
-    axes.tick_params(axis="x", rotation=60)
     axes.tick_params(axis="y", rotation=0)
+    _turn(axes, 60)
     return axes
 
 
-def _has_no_direction(rows: pd.DataFrame) -> bool:
-    if "signed" in rows:
-        return not rows.signed.any()
-    return bool((rows.family == "attention").all() and (rows.score >= 0).all())
-
-
-def token_scores(frame: pd.DataFrame, *, example_index: int = 0, ax: Axes | None = None) -> Axes:
-    """The text under each method, a row a method: blue for, orange against, grey for methods that have no direction.
-
-    frame: Comparison.to_frame(). Which methods have a direction is its column `signed`; without that column, all but
-    those of the attention family whose scores are nowhere below 0. Numbers: percent of the row's total size.
-    """
-    _need(frame, ("method", "family", "token_index", "piece", "score"), "token_scores")
-    rows = frame[frame.example_index == example_index] if "example_index" in frame else frame
+def _tidy(said: pd.DataFrame | Attribution | Sequence[Attribution], example_index: int) -> pd.DataFrame:
+    """One text's scores: a row a method and token."""
+    if not isinstance(said, pd.DataFrame):
+        attributions = [said] if isinstance(said, Attribution) else list(said)
+        if len({tuple(a.example.pieces) for a in attributions}) > 1:
+            raise InputError("token_scores draws one text, and these attributions are of several")
+        said = pd.concat([pd.DataFrame(), *(a.to_frame() for a in attributions)], ignore_index=True)
+    _need(said, ("method", "signed", "token_index", "piece", "score"), "token_scores")
+    rows = said[said.example_index == example_index] if "example_index" in said else said
     if rows.empty:
         raise InputError(f"there is no text {example_index} in the table")
+    if rows.duplicated(["method", "token_index"]).any():
+        raise InputError("token_scores takes each method and token once; this has some twice")
+    return rows
+
+
+def token_scores(
+    said: pd.DataFrame | Attribution | Sequence[Attribution], *, example_index: int = 0, ax: Axes | None = None
+) -> Axes:
+    """The text under each method, a row a method: blue for, orange against, grey for methods that have no direction.
+
+    said: an attribution, several of one text, or their frame: Attribution.to_frame(), or Comparison.to_frame() with the
+    example_index of the text. Numbers: percent of the row's total size, with a sign where the method has a direction.
+    """
+    rows = _tidy(said, example_index)
     methods = list(dict.fromkeys(rows.method))
     table = rows.pivot(index="method", columns="token_index", values="score").loc[methods]
     shares = table.div(table.abs().sum(axis=1).replace(0, 1), axis=0)
-    unsigned = {str(name): _has_no_direction(group) for name, group in rows.groupby("method")}
+    directed = rows.groupby("method").signed.any().loc[methods].to_numpy(dtype=bool)
+    words = np.array(
+        [
+            [(signed if d else number)(100 * x, 0) for x in row]
+            for d, row in zip(directed, shares.to_numpy(), strict=True)
+        ]
+    )
     tokens = rows.drop_duplicates("token_index").sort_values("token_index").piece
-    axes = ax or _new(2 + 0.5 * len(tokens), 1 + 0.4 * len(methods))
-    options: dict[str, Any] = {"fmt": ".0f", "linewidths": 2, "cbar": False, "annot": 100 * shares, "ax": axes}
-    grey = np.array([[unsigned[m]] * len(tokens) for m in methods])
-    for mask, low, colours in ((grey, -FULL_SHARE, diverging()), (~grey, 0, sequential())):
+    axes = ax or _new(max(6.8, 2 + 0.5 * len(tokens)), 1.2 + 0.4 * len(methods))
+    options: dict[str, Any] = {"fmt": "", "linewidths": 2, "cbar": False, "annot": words, "ax": axes}
+    with_direction = np.repeat(directed[:, None], len(tokens), axis=1)
+    for mask, low, colours in ((~with_direction, -FULL_SHARE, diverging()), (with_direction, 0, sequential())):
         if not mask.all():
             sns.heatmap(
                 shares,
@@ -287,13 +268,9 @@ def token_scores(frame: pd.DataFrame, *, example_index: int = 0, ax: Axes | None
                 annot_kws={"color": INK, "fontsize": 8},
                 **options,
             )
-    axes.set_xticks(np.arange(len(tokens)) + 0.5, list(tokens), rotation=60)
+    axes.set_xticks(np.arange(len(tokens)) + 0.5, list(tokens))
     axes.set_yticks(np.arange(len(methods)) + 0.5, [look(m).label for m in methods], rotation=0)
     axes.set(xlabel="", ylabel="")
-    axes.set_title(
-        "Percent of the row’s total size; blue for, orange against, grey no direction",
-        fontsize=9,
-        color=MUTED,
-        loc="left",
-    )
+    _turn(axes, 60)
+    _note(axes, "Percent of the row’s total size; blue for, orange against, grey no direction")
     return axes

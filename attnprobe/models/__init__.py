@@ -13,7 +13,8 @@ BUNDLED = "attnprobe/sentiment"
 
 
 def load(model: Any, tokenizer: Any = None, **options: Any) -> Model:
-    """A `Model` from a Hub id or folder, a (model, tokenizer) pair, a transformers pipeline, or a model of ours.
+    """A `Model` from a Hub id or folder, a (model, tokenizer) pair, a transformers pipeline, or a
+    network of ours and its `Vocabulary`.
 
     "attnprobe/sentiment" is the small English classifier that ships with the package. Options for names:
     dtype, device, numerics, and whatever from_pretrained takes.
@@ -29,6 +30,10 @@ def load(model: Any, tokenizer: Any = None, **options: Any) -> Model:
         model, tokenizer = model.model, (model.tokenizer or getattr(model, "image_processor", None))
     from torch import nn
 
+    from attnprobe.models.own import OwnModel, Vocabulary
+
+    if isinstance(tokenizer, Vocabulary):
+        return OwnModel(model, tokenizer, **options)
     if not isinstance(model, nn.Module):
         raise InputError(
             f"load takes a name, a folder, a (model, tokenizer) pair, a pipeline or a model, got {type(model).__name__}"

@@ -122,6 +122,7 @@ def _example(tokenizer: Any, encoding: Any, text: str, pair: str | None, cut: in
         spans = [None if s or a == b else (a, b) for (a, b), s in zip(offsets[0].tolist(), is_special, strict=True)]
     else:
         spans = [None] * len(ids)
+    second = _second_text(encoding, pair)
     return Example(
         text=text,
         pair=pair,
@@ -129,19 +130,34 @@ def _example(tokenizer: Any, encoding: Any, text: str, pair: str | None, cut: in
         tokens=tokens,
         spans=tuple(spans),
         is_special=is_special,
-        words=_words(encoding, text, pair, spans, is_special),
+        in_pair=second,
+        words=_words(encoding, (text, pair), spans, is_special, second),
         n_truncated=cut,
     )
 
 
+def _second_text(encoding: Any, pair: str | None) -> tuple[bool, ...] | None:
+    """Which tokens belong to the second text of a pair; None where there is no pair, or no telling."""
+    if pair is None or not getattr(encoding, "encodings", None):
+        return None
+    return tuple(number == 1 for number in encoding.sequence_ids(0))
+
+
 def _words(
-    encoding: Any, text: str, pair: str | None, spans: list, is_special: tuple[bool, ...]
+    encoding: Any,
+    texts: tuple[str, str | None],
+    spans: list,
+    is_special: tuple[bool, ...],
+    second: tuple[bool, ...] | None,
 ) -> tuple[int | None, ...]:
-    """Word numbers: from the offsets, else from the tokenizer, else a word a token."""
+    """Word numbers: from the offsets, else from the tokenizer, else a word a token; a pair's second text goes on."""
     if any(span is not None for span in spans):
-        if pair is None:
-            return words_of_spans(text, spans)
-        return tuple(encoding.word_ids(0)) if hasattr(encoding, "word_ids") else words_of_spans(text, spans)
+        first = words_of_spans(texts[0], [None if second and second[i] else s for i, s in enumerate(spans)])
+        if second is None or texts[1] is None:
+            return first
+        rest = words_of_spans(texts[1], [s if second[i] else None for i, s in enumerate(spans)])
+        n_words = len({word for word in first if word is not None})
+        return tuple(a if b is None else b + n_words for a, b in zip(first, rest, strict=True))
     if hasattr(encoding, "word_ids") and getattr(encoding, "encodings", None):
         return tuple(None if s else w for w, s in zip(encoding.word_ids(0), is_special, strict=True))
     numbers = iter(range(len(is_special)))
