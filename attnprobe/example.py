@@ -18,10 +18,11 @@ Axis = Literal["source", "target", "patches"]
 class Example:
     """A text (or pair, or picture) as one model reads it.
 
-    inputs: the model's own arguments, batch axis 1, no padding. tokens, spans, is_special and words
-    describe the explained axis, one entry a token; a span is a pair of character offsets into the text
-    that the token belongs to, None where there is none; words numbers the word of each token, None for
-    special tokens; in_pair says which tokens belong to the second text of a pair. n_truncated: tokens that were cut off (stated, never silent). notes: what else the model said of it.
+    inputs: the model's own arguments, batch axis 1, no padding. tokens, spans, is_special, words and in_pair
+    describe the explained axis, one entry a token; a span is a pair of character offsets into the text that the token
+    belongs to, None where there is none; words numbers the word of each token, None for special tokens; in_pair says
+    which tokens belong to the second text of a pair. n_truncated: tokens that were cut off (stated, never silent).
+    notes: what else the model said of it.
     """
 
     text: str

@@ -250,7 +250,7 @@ def token_scores(
     words = np.array(
         [
             [(signed if d else number)(100 * x, 0) for x in row]
-            for d, row in zip(directed, shares.to_numpy(), strict=True)
+            for d, row in zip(directed, shares.to_numpy(float).tolist(), strict=True)
         ]
     )
     tokens = rows.drop_duplicates("token_index").sort_values("token_index").piece

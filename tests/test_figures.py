@@ -8,16 +8,11 @@ import torch
 from matplotlib.colors import to_hex
 
 from attnprobe.appearance import AGAINST, FOR, LOOKS, PAPER, WEIGHT, in_order, look, main_six
+from attnprobe.attributing import attribute
+from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError
-from attnprobe.figures import (
-    agreement_heatmap,
-    attention_map,
-    diverging,
-    faithfulness_bars,
-    removal_curves,
-    sequential,
-    token_scores,
-)
+from attnprobe.figures import agreement_heatmap, attention_map, faithfulness_bars, removal_curves, token_scores
+from attnprobe.models.planted import planted
 
 
 @pytest.fixture
@@ -52,13 +47,19 @@ def curves():
 
 @pytest.fixture
 def scores():
-    values = {("raw_attention", "attention"): [0.2, 0.5, 0.3], ("leave_one_out", "ablation"): [0.0, -1.0, 3.0]}
+    values = {("raw_attention", False): [0.2, 0.5, 0.3], ("leave_one_out", True): [-0.001, -1.0, 2.999]}
     rows = [
-        (0, i, p, m, f, v)
-        for (m, f), row in values.items()
+        (0, i, p, m, s, v)
+        for (m, s), row in values.items()
         for i, (p, v) in enumerate(zip(("[CLS]", "bad", "good"), row, strict=True))
     ]
-    return pd.DataFrame(rows, columns=["example_index", "token_index", "piece", "method", "family", "score"])
+    return pd.DataFrame(rows, columns=["example_index", "token_index", "piece", "method", "signed", "score"])
+
+
+@pytest.fixture(scope="module")
+def said():
+    made = planted("P2")
+    return [attribute(made.model, made.example, m) for m in ("raw_attention", "leave_one_out")]
 
 
 def test_agreement_shows_each_pair_once_and_brackets_what_is_open(agreement):
@@ -96,12 +97,58 @@ def test_a_map_shows_each_weight_at_its_place():
     assert [t.get_text() for t in axes.get_xticklabels()] == ["a", "b"]
 
 
+@pytest.mark.parametrize("n", [1, 3, 4, 40])
+def test_a_map_of_any_size_finds_room(n):
+    weights = torch.full((n, n), 1 / n)
+    axes = attention_map(weights, [f"token{i}" for i in range(n)])
+    axes.figure.draw_without_rendering()  # a layout that collapses warns, and a warning fails the test
+    assert min(axes.get_window_extent().bounds[2:]) > 50
+
+
+def test_names_below_end_at_their_tick(agreement, scores):
+    weights = torch.eye(3)
+    for axes in (agreement_heatmap(agreement), attention_map(weights, ["a", "b", "c"]), token_scores(scores)):
+        turned = {(t.get_ha(), t.get_rotation_mode(), t.get_rotation() > 0) for t in axes.get_xticklabels()}
+        assert turned == {("right", "anchor", True)}
+
+
+@pytest.mark.parametrize("kind", ["removed", "alone"])
+def test_the_legend_covers_no_data(curves, kind):
+    axes = removal_curves(curves.assign(kind=kind), kind=kind)
+    axes.figure.draw_without_rendering()
+    legend = axes.get_legend().get_window_extent()
+    assert not legend.overlaps(axes.get_window_extent())
+    assert legend.x1 <= axes.figure.bbox.x1
+
+
 def test_token_scores_are_shares_grey_where_there_is_no_direction(scores):
     axes = token_scores(scores)
     signed, unsigned = axes.collections
-    assert np.allclose(signed.get_array().reshape(2, 3)[1].filled(), [0, -0.25, 0.75])
+    assert np.allclose(signed.get_array().reshape(2, 3)[1].filled(), [-0.00025, -0.25, 0.74975])
     assert np.allclose(unsigned.get_array().reshape(2, 3)[0].filled(), [0.2, 0.5, 0.3])
     assert [t.get_text() for t in axes.get_xticklabels()] == ["[CLS]", "bad", "good"]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["Raw attention", "Leave-one-out"]
+    assert sorted(t.get_text() for t in axes.texts) == sorted(["20", "50", "30", "0", "−25", "+75"])
+
+
+def test_token_scores_take_attributions_as_well_as_their_frame(said):
+    words = [[t.get_text() for t in token_scores(x).texts] for x in (said[1], said[1:], said[1].to_frame())]
+    assert words == [["+100", "0", "0"]] * 3
+    both = token_scores(said)
+    assert [t.get_text() for t in both.get_yticklabels()] == ["Raw attention", "Leave-one-out"]
+    assert sorted(t.get_text() for t in both.texts) == sorted(["5", "90", "5", "+100", "0", "0"])
+
+
+def test_token_scores_draw_one_text_and_each_method_once(said, scores):
+    other = planted("P1")
+    with pytest.raises(InputError, match="of several"):
+        token_scores([*said, attribute(other.model, other.example, "rollout")])
+    with pytest.raises(InputError, match="twice"):
+        token_scores([*said, said[0]])
+    with pytest.raises(InputError, match="no text 7"):
+        token_scores(scores, example_index=7)
+    with pytest.raises(InputError, match="missing"):
+        token_scores([])
 
 
 def test_colours_run_from_orange_over_paper_to_blue():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from attnprobe.cli import surroundings
 from attnprobe.cli.app import main
+from attnprobe.models.huggingface import hub
 from tests.architecture.source import ROOT
 
 Refused = Callable[..., str]
@@ -21,12 +21,12 @@ def test_a_model_that_does_not_exist_is_one_message(refused: Refused, model: str
 
 
 def test_the_hub_is_not_tried_for_long_where_there_is_no_network(monkeypatch: pytest.MonkeyPatch):
-    for name in ("HF_HUB_OFFLINE", *surroundings.PROXIES):
+    for name in ("HF_HUB_OFFLINE", *hub.PROXIES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    assert not surroundings._hub_answers()
+    assert not hub.hub_answers()
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
-    assert surroundings._hub_answers()
+    assert hub.hub_answers()
 
 
 def test_a_wrong_model_ends_a_real_process_with_code_2_and_no_traceback(here: Path):

@@ -1,5 +1,6 @@
 """From a name, a folder, a pair or a pipeline to a `HuggingFaceModel`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,11 @@ import transformers
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from attnprobe.errors import AttnprobeError, InputError, nearest
+from attnprobe.models.huggingface.hub import hub_answers
 from attnprobe.models.huggingface.model import HuggingFaceModel
+
+# A Hub id: a name, or owner/name; anything else is a path.
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 def from_name(
@@ -22,6 +27,10 @@ def from_name(
     if local and not (folder / "config.json").is_file() and "gguf_file" not in options:
         raise InputError(f"the folder {name} has no config.json; give a folder that save_pretrained wrote")
     source = str(folder) if local else str(name)
+    if not local and not HUB_ID.fullmatch(source):
+        raise InputError(f"no model '{name}': there is no such folder{_neighbour(folder)}")
+    if not local and not hub_answers():
+        options = {**options, "local_files_only": True}  # what was downloaded before still loads
     try:
         config = AutoConfig.from_pretrained(source, **options)
         cls = getattr(transformers, (config.architectures or [""])[0], AutoModel)
@@ -50,9 +59,15 @@ def _why_not(name: str, local: bool, error: Exception) -> str:
     first = str(error).strip().split("\n", 1)[0][:200]
     if local:
         return f"the folder {name} could not be loaded: {first}"
-    here = [p.name for p in Path(name).parent.iterdir() if p.is_dir()] if Path(name).parent.is_dir() else []
-    hint = f"; {nearest(Path(name).name, here)}" if "/" not in name and here else ""
+    hint = _neighbour(Path(name)) if "/" not in name else ""
     return f"no model '{name}': it is no folder here{hint}, and could not be had as a Hub id ({first})"
+
+
+def _neighbour(folder: Path) -> str:
+    """The name of a folder beside it that is nearly the same, as a half-sentence; "" if there is none."""
+    here = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+    near = nearest(folder.name, here) if here else ""
+    return f"; {near}" if near.startswith("did") else ""
 
 
 def from_pair(module: Any, tokenizer: Any, *, name: str | None = None, numerics: str = "delegate") -> HuggingFaceModel:
