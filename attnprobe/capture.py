@@ -19,12 +19,16 @@ from attnprobe.site import TENSORS, Kind, Place, Site
 
 @dataclass(frozen=True)
 class Check:
-    """One measurement of a self-check: its value, the largest value that is all right, and whether it passed."""
+    """One measurement of a self-check: its value, the largest value that is all right, and whether it passed.
+
+    reused: measured in an earlier capture of the same model and configuration, not again in this one.
+    """
 
     name: str
     where: str
     value: float
     tolerance: float
+    reused: bool = False
 
     @property
     def passed(self) -> bool:

@@ -119,7 +119,9 @@ def faithfulness_bars(table: pd.DataFrame, *, metric: str = "comprehensiveness",
     axes = ax or _new(6.5, 1.3 + 0.32 * len(rows))
     for place, r in enumerate(rows.to_dict("records")):
         style = look(r["method"])
-        axes.barh(place, r["random_high"] - r["random_low"], left=r["random_low"], height=0.5, color=BAND, zorder=1)
+        width = r["random_high"] - r["random_low"]
+        for band in axes.barh(place, width, left=r["random_low"], height=0.5, color=BAND, zorder=1):
+            band.sticky_edges.x.clear()  # else the axes end where the band does
         if np.isfinite(r["low"]) and np.isfinite(r["high"]):
             axes.plot([r["low"], r["high"]], [place, place], color=style.light, linewidth=1.5, zorder=2)
         face = style.light if style.filled else PAPER
