@@ -114,12 +114,15 @@ def signed(value: float | int, digits: int) -> str:
 
 
 def number(value: float | int, digits: int) -> str:
-    """A number that has no direction, with a true minus where it is below 0.
+    """A number that has no direction, with a true minus where it is below 0; zero has none.
 
-    >>> number(-1.25, 1), number(float("nan"), 1)
-    ('−1.2', '–')
+    >>> number(-1.25, 1), number(-0.001, 2), number(float("nan"), 1)
+    ('−1.2', '0.00', '–')
     """
-    return f"{value:.{digits}f}".replace("-", MINUS) if math.isfinite(value) else "–"
+    if not math.isfinite(value):
+        return "–"
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
 
 
 def percent(share: float | int, digits: int = 1) -> str:

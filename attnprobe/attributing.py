@@ -15,28 +15,29 @@ from attnprobe.methods import Scores, methods
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter
 from attnprobe.registry import Entry
-from attnprobe.target import ResolvedTarget, Target
+from attnprobe.target import ResolvedTarget, as_target
 
 Method = str | Callable[..., Any] | Entry
 
 
-def attribute(
-    model: Any, example: Any, method: Method, target: Target | ResolvedTarget | str | None = None, **options: Any
-) -> Attribution:
+def attribute(model: Any, example: Any, method: Method, target: Any = None, **options: Any) -> Attribution:
     """What `method` says of how much each token supports the target, with its options, cost and warnings.
 
     model: a `Model`, or anything `load` takes. example: an `Example`, or anything that model reads. method: a
-    name from the registry, or any function of that form. target: a `Target`, the name of a label, or None for
-    what the model predicts. options: the method's keyword arguments.
-    Errors: `InputError` for a name or option that does not exist, or an answer that is no score a token;
-    `NumericsError` for a NaN.
+    name from the registry, or any function of that form. target: a `Target`, the name or number of a label, or
+    None for what the model predicts. options: the method's keyword arguments.
+    Errors: `InputError` for a name or option that does not exist, an answer that is no score a token, or within
+    torch.inference_mode; `NumericsError` for a NaN.
     """
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            "tensors made in torch.inference_mode have no gradients; leave it (torch.no_grad does no harm)"
+        )
     model = load(model)
     entry = methods.get_entry(method)
     options = entry.check_options(options)
     example = example if isinstance(example, Example) else model.example(example)
-    wanted = Target(label=target) if isinstance(target, str) else target
-    resolved = wanted if isinstance(wanted, ResolvedTarget) else model.resolve(example, wanted)
+    resolved = target if isinstance(target, ResolvedTarget) else model.resolve(example, as_target(target))
     with Meter() as meter, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answer = entry.function(model, example, resolved, **options)

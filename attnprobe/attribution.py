@@ -40,8 +40,14 @@ class Attribution:
 
     @property
     def units(self) -> Bool[Tensor, " token"]:
-        """The tokens that methods are compared on: all that are not special."""
-        return ~torch.tensor(self.example.is_special)
+        """The tokens that methods are compared on: not special, and not behind what the answer can see.
+
+        Behind the explained position of a causal model every method gives 0, and such ties make any two agree.
+        """
+        units = ~torch.tensor(self.example.is_special)
+        if self.target.last_seen is not None:
+            units[self.target.last_seen + 1 :] = False
+        return units
 
     def ranking(self) -> list[int]:
         """Indices of the unit tokens, largest score first; equal scores in the order of the text."""

@@ -1,7 +1,8 @@
 """Capture: the attention of one forward pass, with the proof that it is what the model used."""
 
 import json
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from attnprobe.errors import CaptureError, InputError, NumericsError, nearest
 from attnprobe.example import Example
-from attnprobe.site import TENSORS, Kind, Place, Site
+from attnprobe.site import TENSORS, Kind, Normalizer, Place, RowSum, Site
 
 
 @dataclass(frozen=True)
@@ -108,31 +109,41 @@ class Capture:
         return pd.concat(parts, ignore_index=True)
 
     def save(self, folder: str | Path) -> Path:
-        """Write tensors.safetensors and capture.json into a folder; no pickle."""
+        """Write tensors.safetensors and capture.json into a folder; no pickle.
+
+        Of a normalizer only its name and what its rows sum to. Notes that JSON cannot hold are left out with a warning.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {"logits": self.logits.detach().contiguous().cpu()}
-        tensors |= {f"input.{k}": v.contiguous().cpu() for k, v in self.example.inputs.items() if isinstance(v, Tensor)}
-        for number, site in enumerate(self.sites):
-            for name in (*TENSORS, "visible"):
-                tensor = getattr(site, name)
-                if tensor is not None:
-                    tensors[f"site.{number}.{name}"] = tensor.detach().clone().contiguous().cpu()
+        # Copies: two names of one tensor are not allowed in a file.
+        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in self._tensors().items()}
         save_file(tensors, folder / "tensors.safetensors")
         facts: dict[str, Any] = {k: getattr(self.example, k) for k in _EXAMPLE_FACTS}
         record = {
             "model": self.model,
             "edits": self.edits,
-            "example": facts,
+            "example": facts | {"notes": _packed_notes(self.example.notes)},
             "checks": [asdict(c) for c in self.checks],
-            "sites": [asdict(s.place) | {"row_sum": s.normalizer.row_sum} for s in self.sites],
+            "sites": [_facts_of(site) for site in self.sites],
+            "reduced": [{"place": asdict(place), "names": list(found)} for place, found in self.reduced],
         }
         (folder / "capture.json").write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
         return folder
 
+    def _tensors(self) -> dict[str, Tensor]:
+        """Every tensor by the name that it has in a file."""
+        found = {"logits": self.logits}
+        found |= {f"input.{k}": v for k, v in self.example.inputs.items() if isinstance(v, Tensor)}
+        for number, site in enumerate(self.sites):
+            kept = {name: getattr(site, name) for name in (*TENSORS, "visible")}
+            found |= {f"site.{number}.{name}": t for name, t in kept.items() if t is not None}
+        for number, (_, statistics) in enumerate(self.reduced):
+            found |= {f"reduced.{number}.{name}": torch.as_tensor(t) for name, t in statistics.items()}
+        return found
+
     @classmethod
     def load(cls, folder: str | Path) -> "Capture":
-        """Read what `save` wrote."""
+        """Read what `save` wrote; a loaded site shows what was, its normalizer refuses to be called."""
         folder = Path(folder)
         if not (folder / "capture.json").is_file():
             raise InputError(f"{folder} holds no capture.json; give the folder that Capture.save wrote")
@@ -142,6 +153,7 @@ class Capture:
         facts["spans"] = tuple(None if s is None else tuple(s) for s in facts["spans"])
         lists = ("tokens", "is_special", "words", "in_pair")
         facts |= {name: tuple(facts[name]) for name in lists if facts[name] is not None}
+        facts["notes"] = _unpacked(facts.get("notes", {}))
         inputs = {k.removeprefix("input."): v for k, v in tensors.items() if k.startswith("input.")}
         return cls(
             example=Example(inputs=inputs, **facts),
@@ -150,23 +162,83 @@ class Capture:
             logits=tensors["logits"],
             checks=tuple(Check(**c) for c in record["checks"]),
             edits=tuple(record["edits"]),
+            reduced=tuple(
+                (Place(**r["place"]), {name: tensors[f"reduced.{number}.{name}"] for name in r["names"]})
+                for number, r in enumerate(record.get("reduced", ()))
+            ),
         )
 
 
 _EXAMPLE_FACTS = ("text", "pair", "in_pair", "tokens", "spans", "is_special", "words", "axis", "n_truncated")
 
 
+_TUPLE = "__tuple__"
+
+
+def _packed(value: Any) -> Any:
+    """A value as JSON holds it; tuples are marked, since JSON has lists alone."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [_packed(v) for v in value]}
+    if isinstance(value, list):
+        return [_packed(v) for v in value]
+    return {k: _packed(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    return (
+        tuple(map(_unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: _unpacked(v) for k, v in value.items()}
+    )
+
+
+def _packed_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
+    packed = {}
+    for name, value in notes.items():
+        try:
+            json.dumps(_packed(value))
+        except (TypeError, ValueError):
+            warnings.warn(f"the note '{name}' ({type(value).__name__}) is not saved: JSON cannot hold it", stacklevel=3)
+        else:
+            packed[name] = _packed(value)
+    return packed
+
+
+def _facts_of(site: Site) -> dict[str, Any]:
+    normalizer = {"name": site.normalizer.name, "row_sum": site.normalizer.row_sum}
+    return {"place": asdict(site.place), "normalizer": normalizer, "heads": site.heads}
+
+
 def _site_of(number: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> Site:
-    facts = {k: v for k, v in facts.items() if k != "row_sum"}
     kept = {name: tensors.get(f"site.{number}.{name}") for name in (*TENSORS, "visible")}
-    return Site(Place(**facts), **kept)  # type: ignore[arg-type]
+    heads = None if facts["heads"] is None else tuple(facts["heads"])
+    return Site(Place(**facts["place"]), **kept, normalizer=_gone(**facts["normalizer"]), heads=heads)  # type: ignore[arg-type]
+
+
+def _gone(name: str, row_sum: RowSum) -> Normalizer:
+    """What is known of the normalizer of a loaded site: all but what it computes."""
+
+    def refuse(scores: Tensor) -> Tensor:
+        raise CaptureError(
+            f"this site was loaded from a file, which does not hold its normalizer ('{name}'); "
+            "to change scores, capture the example again"
+        )
+
+    return Normalizer(name, refuse, row_sum)
+
+
+def head_numbers(site: Site) -> tuple[int, ...]:
+    """The model's numbers of the heads that a site holds."""
+    return tuple(range(site.n_heads)) if site.heads is None else site.heads
 
 
 def _frame_of(site: Site) -> pd.DataFrame:
     weights = site.need("weights")[0].detach().float().cpu()
-    heads, queries, keys = weights.shape
+    _, queries, keys = weights.shape
     index = pd.MultiIndex.from_product(
-        [range(heads), range(queries), range(keys)], names=["head", "query_index", "key_index"]
+        [head_numbers(site), range(queries), range(keys)], names=["head", "query_index", "key_index"]
     )
     frame = pd.DataFrame({"weight": weights.reshape(-1).numpy()}, index=index).reset_index()
     place = site.place

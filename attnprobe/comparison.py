@@ -2,19 +2,21 @@
 
 import importlib
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from attnprobe import tables
 from attnprobe.attributing import Method, attribute
 from attnprobe.attribution import Attribution
-from attnprobe.capture import Capture
 from attnprobe.errors import AttnprobeError, InputError
 from attnprobe.example import Example
 from attnprobe.methods import methods as registry
@@ -24,22 +26,27 @@ from attnprobe.models.model import Model
 from attnprobe.models.removal import checked_operator
 from attnprobe.provenance import provenance
 from attnprobe.registry import Entry
-from attnprobe.study import Settings, Study, judge
-from attnprobe.target import Target
+from attnprobe.study import Judgement, Settings, Study, capture_for_page, check_removal, judge
+from attnprobe.target import ResolvedTarget, Target, as_target
 
-# Weights of at most this many numbers are kept for the page.
-KEPT_WEIGHTS = 4_000_000
+# Where the scores of finished texts go while the work goes on.
+FINISHED = "attributions.csv"
+# What stands in `failures` in the place of a method where a text's orders could not be judged.
+REMOVAL = "judging by removal"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What compare() found. Tables are long; intervals are 95 %, over texts, or over the tokens of a single text.
+    """What compare() found. Tables are long; low and high are the ends of a 95 % bootstrap interval.
+
+    Over six or more texts: expanded percentile bootstrap of the mean, texts resampled; over fewer there is none (NaN).
+    Of a single text, Kendall's tau has one over its tokens (percentile bootstrap).
 
     attributions: a row an example, method and token. agreement: metric, direction, method_a, method_b, mean, low,
     high, n, interval_over. faithfulness: metric, better, method, mean, low, high, n, random_mean, random_low,
     random_high, random_beaten, difference, difference_low, difference_high, holds_up. curves: method, kind, share,
     mean, low, high, n. checks: check, where, value, tolerance, passed, n. costs: method, forward_passes,
-    backward_passes, seconds. failures: example_index, method, error.
+    backward_passes, seconds. failures: example_index, method (or "judging by removal"), error.
     """
 
     model: Mapping[str, Any]
@@ -92,7 +99,7 @@ def compare(
     model: Any,
     examples: Any,
     methods: Sequence[Method] | None = None,
-    target: Target | str | None = None,
+    target: Target | str | int | None = None,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     operator: str | None = None,
@@ -104,17 +111,21 @@ def compare(
 ) -> Comparison:
     """Attribute each example by each method, and judge all of them against removal, random orders and one another.
 
-    examples: one text or a list (or `Example`s). methods: names or functions; None for all that are registered.
-    target: what to explain; None for what the model predicts on each. options: by method name. operator: how
-    tokens are removed (default: [MASK], else the mean embedding). n_random: random orders an example. folder:
-    where each finished example's scores are appended as CSV while the work goes on.
-    Errors: `InputError` before any work for an unknown name or an unreadable text; a method that fails on an
-    example is a row in `failures`, and the others go on.
+    examples: one input (a text, an `Example`, a tokenizer's output, a tensor, a list of token ids, a picture) or many
+    (a list, generator, series or array of them). methods: names or functions, no name twice; None for all that are
+    registered. target: what to explain; None for what the model predicts on each. options: by method name. operator:
+    how tokens are removed (default: [MASK], else the mean embedding). n_random: random orders an example, 0 or more.
+    folder: where each finished example's scores are appended to attributions.csv, begun anew, while the work goes on.
+    Errors: `InputError` before any method runs for an unknown name, an unreadable text, a target that a text does not
+    have or an operator that does not work on it. A method that fails on an example, in whatever way, is a row in
+    `failures`, and the others go on.
     """
-    plan = _plan(load(model), examples, methods, target, options or {}, operator)
-    settings = Settings(plan.operator, n_random, n_resamples, seed, str(plan.target))
+    settings = Settings("", n_random, n_resamples, seed, "")
+    folder = _checked_folder(folder)
+    plan = _plan(load(model), examples, methods, as_target(target), options or {}, operator)
+    settings = replace(settings, operator=plan.operator, target=str(plan.target))
     with Meter() as meter:
-        studies, failures = _run(plan, settings, progress, None if folder is None else Path(folder))
+        studies, failures = _run(plan, settings, progress, folder)
     if not any(study.attributions for study in studies):
         raise InputError(f"no method gave an answer; the first said: {failures[0][2] if failures else 'nothing'}")
     return Comparison(
@@ -138,6 +149,7 @@ class _Plan:
 
     model: Model
     examples: list[Example]
+    targets: list[ResolvedTarget]
     entries: list[tuple[Entry, dict[str, Any]]]
     target: Target
     operator: str
@@ -147,18 +159,27 @@ def _plan(
     model: Model,
     examples: Any,
     methods: Sequence[Method] | None,
-    target: Target | str | None,
+    target: Target,
     options: Mapping[str, Mapping[str, Any]],
     operator: str | None,
 ) -> _Plan:
-    target = Target(label=target) if isinstance(target, str) else target or Target()
     for name in (target.label, target.against):
         if name is not None:
             model.outputs.index(name)
     operator = checked_operator(model, operator)
     entries = _entries(methods, options)
-    read = _read(model, examples)
-    return _Plan(model, read, entries, target, operator)
+    given = list(inputs_of(examples))
+    if not given:
+        raise InputError("there is no text; give at least one")
+    read, targets = [], []
+    for index, item in enumerate(given):
+        try:
+            read.append(model.example(item))
+            targets.append(model.resolve(read[-1], target))
+            check_removal(model, read[-1], targets[-1], operator)
+        except AttnprobeError as error:
+            raise InputError(f"text {index + 1} of {len(given)}: {error}" if len(given) > 1 else str(error)) from error
+    return _Plan(model, read, targets, entries, target, operator)
 
 
 def _run(
@@ -169,9 +190,11 @@ def _run(
     failures: list[tuple[int, str, str]] = []
     total = len(plan.examples) * len(plan.entries)
     hidden = None if progress else True
+    if folder is not None:
+        (folder / FINISHED).unlink(missing_ok=True)
     with tqdm(total=total, desc="methods x texts", disable=hidden, delay=1.0, leave=False) as bar:
-        for index, example in enumerate(plan.examples):
-            study, failed = _study(plan, example, settings, bar)
+        for index in range(len(plan.examples)):
+            study, failed = _study(plan, index, settings, bar)
             studies.append(study)
             failures += [(index, name, error) for name, error in failed]
             if folder is not None and study.attributions:
@@ -186,30 +209,55 @@ def _entries(
     if not chosen:
         raise InputError("no method was named; give at least one, or None for all")
     names = [entry.name for entry in chosen]
+    for entry in chosen:
+        _check_name(entry, names)
     for name in options:
         if name not in names:
             raise InputError(f"options are given for '{name}', which is not among the methods ({', '.join(names)})")
-    unique = {entry.name: entry for entry in chosen}.values()
-    return [(entry, entry.check_options(options.get(entry.name, {}))) for entry in unique]
+    return [(entry, entry.check_options(options.get(entry.name, {}))) for entry in chosen]
 
 
-def _read(model: Model, examples: Any) -> list[Example]:
-    given = [examples] if isinstance(examples, str | Example) else list(examples)
-    if not given:
-        raise InputError("there is no text; give at least one")
-    read = []
-    for index, item in enumerate(given):
-        try:
-            read.append(model.example(item))
-        except InputError as error:
-            raise InputError(f"text {index + 1} of {len(given)}: {error}" if len(given) > 1 else str(error)) from error
-    return read
+def _check_name(entry: Entry, names: Sequence[str]) -> None:
+    """`InputError` for a name that stands for two methods: the tables tell methods apart by their names."""
+    give = "give each function a name of its own, such as f.__name__ = 'my_method'"
+    if entry.name in registry and entry.function is not registry[entry.name].function:
+        raise InputError(f"a registered method is named '{entry.name}' too; {give}")
+    if Counter(names)[entry.name] > 1:
+        raise InputError(
+            f"'{entry.name}' is among the methods {names.count(entry.name)} times; name it once, or {give}"
+        )
 
 
-def _study(plan: _Plan, example: Example, settings: Settings, bar: tqdm) -> tuple[Study, list[tuple[str, str]]]:
+def inputs_of(examples: Any) -> Iterable[Any]:
+    """One input in a list of its own, or the inputs that a list, a generator, a series or an array holds."""
+    if isinstance(examples, pd.DataFrame):
+        columns = ", ".join(map(str, examples.columns))
+        raise InputError(f"examples is a table; give one of its columns, such as df['text'] (it has {columns})")
+    if isinstance(examples, bytes):
+        raise InputError("examples is bytes, expected text; decode it first, such as examples.decode()")
+    if isinstance(examples, str | Example | Mapping | Tensor) or not isinstance(examples, Iterable):
+        return [examples]
+    if isinstance(examples, np.ndarray) and examples.ndim != 1:
+        return [examples]  # a picture
+    given = examples.tolist() if isinstance(examples, np.ndarray) else list(examples)
+    ids = bool(given) and all(isinstance(item, Integral) and not isinstance(item, bool) for item in given)
+    return [list(map(int, given))] if ids else given
+
+
+def _checked_folder(folder: str | Path | None) -> Path | None:
+    """The folder, or an `InputError` where a file is in its way."""
+    if folder is None:
+        return None
+    there = next((path for path in (Path(folder), *Path(folder).parents) if path.exists()), Path())
+    if not there.is_dir():
+        raise InputError(f"folder={str(folder)!r}: {there} is a file; give a folder, or a path where there is nothing")
+    return Path(folder)
+
+
+def _study(plan: _Plan, index: int, settings: Settings, bar: tqdm) -> tuple[Study, list[tuple[str, str]]]:
     """One example under every method, and what the methods that failed said."""
-    target = plan.model.resolve(example, plan.target)
-    capture = _capture(plan.model, example)
+    example, target = plan.examples[index], plan.targets[index]
+    capture = capture_for_page(plan.model, example)
     found: list[Attribution] = []
     failed: list[tuple[str, str]] = []
     with remembering():
@@ -218,33 +266,24 @@ def _study(plan: _Plan, example: Example, settings: Settings, bar: tqdm) -> tupl
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # they are kept in the attribution, and shown on the page
                     found.append(attribute(plan.model, example, entry, target, **options))
-            except AttnprobeError as error:
-                failed.append((entry.name, str(error)))
+            except Exception as error:  # a method may be anybody's: whatever goes wrong in it is its own failure
+                failed.append((entry.name, _told(error)))
             bar.update()
-        judgements = judge(plan.model, found, settings) if found else ()
+        judgements: tuple[Judgement, ...] = ()
+        try:
+            judgements = judge(plan.model, found, settings) if found else ()
+        except AttnprobeError as error:
+            failed.append((REMOVAL, str(error)))
     return Study(example, target, tuple(found), judgements, capture), failed
 
 
-def _capture(model: Model, example: Example) -> Capture:
-    """The example's attention, kept where it is small enough for a page; the checks in any case."""
-    capture = model.capture(example)
-    size = sum(site.weights.numel() for site in capture.sites if site.weights is not None)
-    if size > KEPT_WEIGHTS:
-        return Capture(example, capture.model, (), capture.logits, capture.checks)
-    return Capture(
-        example,
-        capture.model,
-        tuple(s.map(torch.Tensor.cpu) for s in capture.sites),
-        capture.logits.cpu(),
-        capture.checks,
-    )
+def _told(error: Exception) -> str:
+    """What went wrong; our own errors say it in full, others need their type."""
+    return str(error) if isinstance(error, AttnprobeError) else f"{type(error).__name__}: {error}"
 
 
 def _append(folder: Path, study: Study, index: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "attributions.csv"
-    if index == 0:
-        path.unlink(missing_ok=True)
-    if study.attributions:
-        table = tables.attributions([study]).assign(example_index=index)
-        table.to_csv(path, mode="a", header=not path.exists(), index=False)
+    path = folder / FINISHED
+    table = tables.attributions([study]).assign(example_index=index)
+    table.to_csv(path, mode="a", header=not path.exists(), index=False)

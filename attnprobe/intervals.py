@@ -10,13 +10,15 @@ from scipy import stats
 from torch import Tensor
 
 LEVEL = 0.95
+# Of fewer texts no resampling reaches the level: even if all point one way, that happens by chance in 2 / 2^5 = 6 %.
+MIN_TEXTS = 6
 # Resampling fewer tokens than this gives intervals that claim far too much.
 MIN_TOKENS = 8
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over n values with its interval at LEVEL; low and high are NaN where n < 2."""
+    """A mean over n values with its interval at LEVEL; low and high are NaN below MIN_TEXTS values."""
 
     mean: float
     low: float
@@ -24,17 +26,32 @@ class Interval:
     n: int
 
 
-def over_texts(values: Sequence[float], *, n_resamples: int, seed: int) -> Interval:
-    """Percentile bootstrap of the mean, texts resampled (scipy.stats.bootstrap); NaN values are left out.
+def expanded(n: int) -> float:
+    """The nominal level at which a percentile bootstrap of n values covers about LEVEL (Hesterberg 2015, sec. 4.3).
 
-    >>> over_texts([0.5, 0.5, 0.5], n_resamples=100, seed=0)
-    Interval(mean=0.5, low=0.5, high=0.5, n=3)
+    Resampled means spread √((n−1)/n) as far as real ones, and a normal tail is lighter than Student's.
+
+    >>> [round(expanded(n), 3) for n in (6, 12, 30, 1000)]
+    [0.995, 0.978, 0.962, 0.95]
+    """
+    t = stats.t.ppf((1 + LEVEL) / 2, n - 1)
+    return float(1 - 2 * stats.norm.cdf(-math.sqrt(n / (n - 1)) * t))
+
+
+def over_texts(values: Sequence[float], *, n_resamples: int, seed: int) -> Interval:
+    """Expanded percentile bootstrap of the mean, texts resampled (scipy.stats.bootstrap); NaN values are left out.
+
+    Covers 93 % for 6 normal values, 94 % for 8, 95 % for 12 and more; of skewed ones 88 % (6) to 93 % (30). Its ends
+    lie far out, so that it takes 1000 resamples or more. No interval below MIN_TEXTS values.
+
+    >>> over_texts([0.5] * 6, n_resamples=100, seed=0)
+    Interval(mean=0.5, low=0.5, high=0.5, n=6)
     """
     known = np.array([v for v in values if not math.isnan(v)], dtype=float)
     if len(known) == 0:
         return Interval(math.nan, math.nan, math.nan, 0)
     mean = float(known.mean())
-    if len(known) < 2:
+    if len(known) < MIN_TEXTS:
         return Interval(mean, math.nan, math.nan, len(known))
     if (known == known[0]).all():
         return Interval(mean, mean, mean, len(known))
@@ -44,7 +61,7 @@ def over_texts(values: Sequence[float], *, n_resamples: int, seed: int) -> Inter
             (known,),
             np.mean,
             n_resamples=n_resamples,
-            confidence_level=LEVEL,
+            confidence_level=expanded(len(known)),
             method="percentile",
             rng=np.random.default_rng(seed),
         ).confidence_interval

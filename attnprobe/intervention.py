@@ -70,7 +70,7 @@ def mean_head(
     """Replace a head's z by its mean over captures that kept "z": over all positions, or by position."""
     if not captures:
         raise EditError("mean_head needs at least one capture that kept 'z' (keep=Keep.of('z'))")
-    kept = [capture.tensor("z", stack, kind)[layer][head] for capture in captures]
+    kept = [_z_of_head(capture, layer, head, stack, kind) for capture in captures]
     if per_position:
         if len({z.shape[0] for z in kept}) > 1:
             raise EditError("per_position=True needs captures of one length; use per_position=False")
@@ -85,6 +85,18 @@ def mean_head(
         return site.replace(z=z)
 
     return Intervention(f"mean of head {head} over {len(captures)} examples", change, (layer,), stack, kind)
+
+
+def _z_of_head(capture: Capture, layer: int, head: int, stack: str | None, kind: Kind | None) -> Tensor:
+    """z [position d_head] of a head by its number in the model, whatever else the capture kept."""
+    if (stack is None or kind is None) and len(capture.stacks()) > 1:
+        known = ", ".join(f"{s} {k}" for s, k in capture.stacks())
+        raise EditError(f"this capture holds several stacks ({known}); say which with stack= and kind=")
+    site = next((s for s in capture.select(stack, kind) if s.place.layer == layer), None)
+    numbers = () if site is None else tuple(range(site.n_heads)) if site.heads is None else site.heads
+    if site is None or site.z is None or head not in numbers:
+        raise EditError(f"the capture of '{capture.example.text[:40]}' kept no 'z' of layer {layer}, head {head}")
+    return site.z[0, numbers.index(head)]
 
 
 def zero_value(token_index: Index, *, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
@@ -116,10 +128,8 @@ def knock_out(
         )
         head = _index(heads, site, "head")
         scores[:, head[:, None, None], queries[None, :, None], keys[None, None, :]] = -torch.inf
-        # A model's own mask is a very negative number, not -inf: a row of nothing else has nothing to look at.
-        seen = scores > torch.finfo(scores.dtype).min / 2
-        before = site.need("scores") > torch.finfo(scores.dtype).min / 2
-        if bool((before.any(-1) & ~seen.any(-1)).any()):
+        before = torch.ones_like(scores, dtype=torch.bool) if site.visible is None else site.visible.expand_as(scores)
+        if bool((before.any(-1) & ~(before & ~torch.isneginf(scores)).any(-1)).any()):
             raise EditError(f"{site.place}: the knock-out leaves a query with nothing to look at; leave it one key")
         return site.replace(scores=scores)
 
@@ -148,7 +158,8 @@ def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: st
         generator = torch.Generator().manual_seed(seed + 1000 * site.layer)
 
         def shuffle(weights: Tensor) -> Tensor:
-            noise = torch.rand(weights.shape, generator=generator).to(weights.device)
+            # One draw for all batch rows, so that a row does not depend on what else is in its batch.
+            noise = torch.rand(weights.shape[1:], generator=generator).to(weights.device).expand_as(weights)
             visible = (
                 torch.ones_like(weights, dtype=torch.bool)
                 if site.visible is None

@@ -20,7 +20,9 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from attnprobe.errors import InputError, nearest
 
@@ -49,10 +51,16 @@ class Entry:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def check_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options with the given ones filled in; an unknown option raises `InputError`."""
-        for name in given:
+        """All options with the given ones filled in; an unknown one, or a value of a wrong type, is an `InputError`."""
+        for name, value in given.items():
             if name not in self.options:
                 raise InputError(f"'{self.name}' has no option '{name}'; {nearest(name, self.options or ['(none)'])}")
+            hint = inspect.signature(self.function).parameters[name].annotation
+            if value is not self.options[name] and not fits(value, hint):
+                raise InputError(
+                    f"option {name} of {self.name} is {in_words(hint)}, got {value!r} ({type(value).__name__})"
+                    + (f"; {nearest(value, known)}" if (known := choices(hint)) and isinstance(value, str) else "")
+                )
         options = {**self.options, **given}
         missing = [name for name, value in options.items() if value is inspect.Parameter.empty]
         if missing:
@@ -60,6 +68,43 @@ class Entry:
                 f"'{self.name}' needs the option '{missing[0]}', which has no default; pass {missing[0]}=…"
             )
         return options
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type; a hint that cannot be checked (a string, a type variable) lets all by.
+
+    >>> fits(2, int), fits(True, int), fits(2, float), fits("5", int | None), fits("a", Literal["a", "b"] | int)
+    (True, False, True, False, True)
+    """
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, part) for part in get_args(hint))
+    if origin is Literal:
+        return any(value == known and type(value) is type(known) for known in get_args(hint))
+    if origin is Annotated:
+        return fits(value, get_args(hint)[0])
+    if hint in (int, float):
+        return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
+    kind = NoneType if hint is None else origin or hint
+    return kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def choices(hint: Any) -> list[Any]:
+    """The values that an annotation names, those of its parts included."""
+    parts = get_args(hint)
+    return list(parts) if get_origin(hint) is Literal else [value for part in parts for value in choices(part)]
+
+
+def in_words(hint: Any) -> str:
+    """An annotation as people say it.
+
+    >>> in_words(Literal["mean", "max"] | int), in_words(str | None)
+    ("'mean' or 'max' or a whole number", 'a text or None')
+    """
+    if get_origin(hint) in (Union, UnionType, Literal):
+        return " or ".join(repr(p) if get_origin(hint) is Literal else in_words(p) for p in get_args(hint))
+    known = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None"}
+    return known.get(hint) or str(getattr(hint, "__name__", hint))
 
 
 class Registry(Mapping[str, Entry]):

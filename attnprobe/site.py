@@ -77,7 +77,8 @@ class Site:
 
     scores: what the normalizer gets: scale, bias, cap and mask included. weights: after the normalizer,
     before dropout. z = weights @ value, the input of the output projection. Grouped key and value heads are
-    expanded to one a query head. visible: which keys a query may look at, None means all. A tensor is None
+    expanded to one a query head. visible: which keys a query may look at, None means all. heads: the numbers of the
+    heads that were kept, None means all. A tensor is None
     where it was not kept, or no longer holds after an edit.
     """
 
@@ -90,6 +91,7 @@ class Site:
     z: Float[Tensor, "batch head query d_value"] | None = None
     visible: Bool[Tensor, "#batch #head #query key"] | None = None
     normalizer: Normalizer = SOFTMAX
+    heads: tuple[int, ...] | None = None
 
     @property
     def layer(self) -> int:
@@ -169,7 +171,7 @@ class Site:
         for name in TENSORS:
             tensor = getattr(self, name) if name in tensors else None
             changes[name] = tensor if tensor is None or heads is None else tensor[:, list(heads)]
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, heads=heads, **changes)  # type: ignore[arg-type]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Site":
         """Every tensor passed through `function`."""

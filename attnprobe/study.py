@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
+from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.methods.controls import seed_of
 from attnprobe.metrics import faithfulness as metrics
 from attnprobe.metrics.erasure import BINS, measured, rows
 from attnprobe.models.evaluator import targets
@@ -20,17 +23,25 @@ from attnprobe.target import ResolvedTarget
 # Shares of the tokens at which the curves are read.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 KINDS = ("removed", "alone")
+# Weights of at most this many numbers are kept for the page.
+KEPT_WEIGHTS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices that hold for a whole comparison."""
+    """Choices that hold for a whole comparison; `InputError` for a number that is no count."""
 
     operator: str
     n_random: int
     n_resamples: int
     seed: int
     target: str
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_random", 0), ("n_resamples", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+                raise InputError(f"{name} is a whole number of at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +71,22 @@ class Study:
         return next((a for a in self.attributions if a.method == method), None)
 
 
+def check_removal(model: Model, example: Example, target: ResolvedTarget, operator: str) -> None:
+    """Take away every token that may be; `InputError` where the operator or the target does not allow that."""
+    kept = torch.tensor(example.is_special)
+    if target.last_seen is not None:
+        kept[target.last_seen + 1 :] = True
+    targets(model, [Row(example, kept=kept, operator=operator)], measured(target))
+
+
+def capture_for_page(model: Model, example: Example) -> Capture:
+    """The example's attention on the CPU, kept where it is small enough for a page; the checks in any case."""
+    capture = model.capture(example)
+    size = sum(site.weights.numel() for site in capture.sites if site.weights is not None)
+    sites = () if size > KEPT_WEIGHTS else tuple(site.map(torch.Tensor.cpu) for site in capture.sites)
+    return replace(capture, sites=sites, logits=capture.logits.cpu())
+
+
 def judge(model: Model, attributions: Sequence[Attribution], settings: Settings) -> tuple[Judgement, ...]:
     """Each attribution's order and n_random random orders under every faithfulness metric, in one evaluation."""
     orders = [*attributions, *random_orders(attributions[0], settings)]
@@ -75,8 +102,8 @@ def judge(model: Model, attributions: Sequence[Attribution], settings: Settings)
 
 
 def random_orders(like: Attribution, settings: Settings) -> list[Attribution]:
-    """Random orders of the same tokens."""
-    draw = np.random.default_rng(settings.seed)
+    """Random orders of the same tokens; other ones for another text of the same length."""
+    draw = np.random.default_rng([settings.seed, seed_of(like.example)])
     n = like.example.n_tokens
     return [replace(like, scores=torch.from_numpy(draw.permutation(n)).float()) for _ in range(settings.n_random)]
 

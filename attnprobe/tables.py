@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,15 +10,18 @@ import pandas as pd
 import torch
 
 from attnprobe.attribution import Attribution
-from attnprobe.intervals import kendall_over_tokens, over_texts
+from attnprobe.capture import Check
+from attnprobe.intervals import MIN_TEXTS, kendall_over_tokens, over_texts
 from attnprobe.metrics import agreement as agreement_metrics
 from attnprobe.metrics import faithfulness as faithfulness_metrics
 from attnprobe.study import KINDS, SHARES, Settings, Study
 
 DIRECTIONS = ("signed", "size")
 RANDOM = "random orders"
-# Six texts are the fewest that can all point one way by chance in less than 5 % of cases (2 / 2^6 = 3 %).
-MIN_TEXTS = 6
+# Fewer random orders can all be beaten by chance in more than 5 % of cases (1 in n + 1).
+MIN_ORDERS = 19
+# The share of them that a method of a few texts has to beat.
+CLEAR = 0.95
 
 
 def attributions(studies: Sequence[Study]) -> pd.DataFrame:
@@ -116,20 +120,24 @@ def _faithfulness_row(
         "difference": difference.mean,
         "difference_low": difference.low,
         "difference_high": difference.high,
-        "holds_up": holds_up(sorted((sign * difference.low, sign * difference.high)), share, value.n),
+        "holds_up": holds_up(
+            sorted((sign * difference.low, sign * difference.high)), share, value.n, sum(len(r) for _, r in cells)
+        ),
     }
 
 
-def holds_up(interval: list[float], beaten: float, n: int) -> str:
+def holds_up(interval: list[float], beaten: float, n: int, n_orders: int) -> str:
     """Whether a method beats random orders: "yes", "no" (it is worse), or "open" (it cannot be told).
 
-    From 6 texts on: by the interval of the mean difference. Fewer texts: "yes" where 95 % of the random orders
-    are beaten on average, "no" below half of them.
+    From 6 texts on: by the interval of the mean difference. Fewer texts, with at least 19 random orders in all:
+    "yes" where 95 % of them or more are beaten on average, "no" where 5 % or fewer are.
     """
     if math.isnan(beaten):
         return "open"
     if n < MIN_TEXTS or math.isnan(interval[0]):
-        return "yes" if beaten >= 0.95 else "no" if beaten < 0.5 else "open"
+        if n_orders < MIN_ORDERS:
+            return "open"
+        return "yes" if beaten >= CLEAR else "no" if beaten <= 1 - CLEAR + 1e-9 else "open"
     return "yes" if interval[0] > 0 else "no" if interval[1] < 0 else "open"
 
 
@@ -170,8 +178,12 @@ def curves(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
 
 
 def checks(studies: Sequence[Study]) -> pd.DataFrame:
-    """A row a kind of check: the largest value measured, where, against what is allowed, over n measurements."""
-    rows = [(c.name, c.where, c.value, c.tolerance, c.passed) for s in studies for c in s.capture.checks]
+    """A row a kind of check: the largest value measured, where, against what is allowed, over n measurements.
+
+    A measurement that later captures re-used counts once.
+    """
+    found = [c for s in studies for c in s.capture.checks]
+    rows = [(c.name, c.where, c.value, c.tolerance, c.passed) for c in _measurements(found)]
     frame = pd.DataFrame(rows, columns=["check", "where", "value", "tolerance", "passed"])
     if frame.empty:
         return frame.assign(n=[])
@@ -183,6 +195,13 @@ def checks(studies: Sequence[Study]) -> pd.DataFrame:
     )
     grouped = frame.groupby("check", sort=False)
     return worst.assign(passed=grouped.passed.all(), n=grouped.size()).drop(columns="share").reset_index()
+
+
+def _measurements(checks: Sequence[Check]) -> list[Check]:
+    """Those that were made in these captures, then those that were made in earlier ones, each once."""
+    made = [c for c in checks if not c.reused]
+    earlier = dict.fromkeys(replace(c, reused=False) for c in checks if c.reused)
+    return made + [c for c in earlier if c not in set(made)]
 
 
 def costs(studies: Sequence[Study]) -> pd.DataFrame:

@@ -1,9 +1,11 @@
 """The one number that all methods explain."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,6 +22,16 @@ class Outputs(Protocol):
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the classes, None for a vocabulary."""
+        ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether one output excludes the others (softmax), or each is true or false by itself (sigmoid)."""
+        ...
+
+    @property
+    def causal(self) -> bool:
+        """Whether an answer at a position depends on no token behind it."""
         ...
 
     def index(self, label: str | int) -> int:
@@ -39,22 +51,28 @@ class Outputs(Protocol):
 class Target:
     """What to explain: an output, or the difference of two, on a scale.
 
-    label: class or token, by name or index; None means what the model predicts.
+    label: class or token, by name (str) or index (any whole number); None means what the model predicts.
     against: "label rather than this": the difference of the two.
     position: for outputs at every position (language models): which one; None means where the model answers.
-    scale: "logit" (default), "log_probability" or "probability" (0 to 1).
+    scale: "logit" (default), "log_probability" or "probability" (0 to 1), by softmax, or by sigmoid where a model's
+    labels do not exclude one another. A whole answer of an encoder-decoder has no logit: "logit" means its
+    log-probability there.
     function: instead of all that, any function of the logits [row ...] that gives [row].
     """
 
-    label: str | int | None = None
-    against: str | int | None = None
-    position: int | None = None
+    label: Any = None
+    against: Any = None
+    position: Any = None
     scale: str = "logit"
     function: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.scale not in get_args(Scale):
             raise InputError(f"no scale is named '{self.scale}'; {nearest(self.scale, get_args(Scale))}")
+        for name in ("label", "against"):
+            object.__setattr__(self, name, _checked_label(name, getattr(self, name)))
+        if self.position is not None:
+            object.__setattr__(self, "position", _whole_number("position", self.position, "a whole number"))
 
     def resolve(self, logits: Tensor, outputs: Outputs, example: Example) -> "ResolvedTarget":
         """Fill in what was left open, from the logits [1 ...] of the example as it is.
@@ -75,8 +93,12 @@ class Target:
         against = None if self.against is None else _check_index(outputs.index(self.against), row)
         if against == label:
             raise InputError(f"the target is '{outputs.name(label)}' against itself; choose another label or against")
-        probabilities = row.detach().double().softmax(-1)
-        single = row.numel() == 1
+        single = outputs.exclusive and row.numel() == 1
+        if single and self.scale != "logit":
+            raise InputError(
+                f"the model gives one number, which has no {self.scale.replace('_', '-')}; use the scale 'logit'"
+            )
+        probabilities = _on_scale(row.detach().double(), "probability", outputs.exclusive)
         return ResolvedTarget(
             label=label,
             label_name=outputs.name(label),
@@ -88,12 +110,18 @@ class Target:
             predicted_name=outputs.name(predicted),
             predicted_probability=float("nan") if single else float(probabilities[predicted]),
             label_probability=float("nan") if single else float(probabilities[label]),
+            exclusive=outputs.exclusive,
+            last_seen=position if outputs.causal else None,
         )
 
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A target with every choice made; called on logits [row ...], gives the number explained [row]."""
+    """A target with every choice made; called on logits [row ...], gives the number explained [row].
+
+    exclusive: whether one output excludes the others (softmax), or not (sigmoid). last_seen: the last token that the
+    answer can depend on, None for all.
+    """
 
     label: int
     label_name: str
@@ -106,28 +134,27 @@ class ResolvedTarget:
     predicted_probability: float
     label_probability: float
     function: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+    last_seen: int | None = None
+    exclusive: bool = True
 
     def __call__(self, logits: Float[Tensor, " row *rest"]) -> Float[Tensor, " row"]:
         """The explained number of each row, in the units of `scale`."""
         if self.function is not None:
             value = self.function(logits)
-            if value.shape != logits.shape[:1]:
-                raise InputError(
-                    f"a target function gives one number a row {tuple(logits.shape[:1])}, got {tuple(value.shape)}"
-                )
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            if got != tuple(logits.shape[:1]):
+                raise InputError(f"a target function gives one number a row {tuple(logits.shape[:1])}, got {got}")
             return value
-        scores = logits if self.position is None else logits[:, self.position]
-        if self.scale == "log_probability":
-            scores = scores.log_softmax(-1)
-        elif self.scale == "probability":
-            scores = scores.softmax(-1)
+        scores = _on_scale(self._answers(logits), self.scale, self.exclusive)
         value = scores[:, self.label]
         return value if self.against is None else value - scores[:, self.against]
 
     def probability(self, logits: Float[Tensor, " row *rest"]) -> Float[Tensor, " row"]:
         """Probability of the label in each row, 0 to 1, whatever the scale."""
-        scores = logits if self.position is None else logits[:, self.position]
-        return scores.softmax(-1)[:, self.label]
+        return _on_scale(self._answers(logits), "probability", self.exclusive)[:, self.label]
+
+    def _answers(self, logits: Tensor) -> Float[Tensor, "row output"]:
+        return logits if self.position is None else logits[:, self.position]
 
     def on(self, scale: Scale) -> "ResolvedTarget":
         """The same target on another scale."""
@@ -141,6 +168,41 @@ class ResolvedTarget:
         words = f"{self.scale.replace('log_', 'log-')} of {self.label_name}"
         words += f" rather than {self.against_name}" if self.against_name is not None else ""
         return words + (f" at position {self.position}" if self.position is not None else "")
+
+
+def as_target(given: Any) -> Target:
+    """A `Target` from a target, the name or the number of a label, or None for what the model predicts.
+
+    Errors: `InputError` for anything else.
+    """
+    if isinstance(given, Target):
+        return given
+    return Target(label=given)
+
+
+def _checked_label(name: str, given: Any) -> str | int | None:
+    if given is None or isinstance(given, str):
+        return given
+    return _whole_number(name, given, "the name of an output or its whole number")
+
+
+def _whole_number(name: str, given: Any, expected: str) -> int:
+    truth = isinstance(given, bool) or getattr(given, "dtype", None) == torch.bool
+    try:
+        if truth:
+            raise TypeError
+        return operator.index(given)
+    except TypeError as error:
+        raise InputError(f"{name} is {expected}, got {given!r} ({type(given).__name__})") from error
+
+
+def _on_scale(logits: Tensor, scale: str, exclusive: bool) -> Tensor:
+    """Logits [... output] on a scale: by softmax, or by sigmoid where outputs do not exclude one another."""
+    if scale == "log_probability":
+        return logits.log_softmax(-1) if exclusive else torch.nn.functional.logsigmoid(logits)
+    if scale == "probability":
+        return logits.softmax(-1) if exclusive else logits.sigmoid()
+    return logits
 
 
 def _check_position(logits: Tensor, position: int | None) -> int | None:

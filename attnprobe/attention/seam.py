@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnprobe.attention.proof import SiteProof
-from attnprobe.errors import EditError, InputError, nearest
+from attnprobe.errors import CaptureError, EditError, InputError, nearest
 from attnprobe.site import TENSORS, Kind, Place, Site
 
 Locate = Callable[[nn.Module, bool], tuple[str, Kind, str]]
@@ -44,21 +44,28 @@ class Keep:
     reduce: Callable[[Site], dict[str, Tensor]] | None = None
 
     def __post_init__(self) -> None:
+        tensors = {self.tensors} if isinstance(self.tensors, str) else self.tensors
+        object.__setattr__(self, "tensors", frozenset(tensors))
+        object.__setattr__(self, "layers", _numbers(self.layers))
+        object.__setattr__(self, "heads", _numbers(self.heads))
         for name in self.tensors:
             if name not in TENSORS:
                 raise InputError(f"a site has no tensor '{name}'; {nearest(name, TENSORS)}")
+        for name, chosen in (("layers", self.layers), ("heads", self.heads)):
+            if chosen is not None and not chosen:
+                raise InputError(f"{name} is empty, so nothing would be kept; leave it out for all")
 
     @classmethod
     def of(
-        cls, *tensors: str, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None, **where: object
+        cls,
+        *tensors: str,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        **where: object,
     ) -> "Keep":
-        """Keep the named tensors; lists are accepted for layers and heads."""
-        return cls(
-            frozenset(tensors or ("weights",)),
-            None if layers is None else tuple(layers),
-            None if heads is None else tuple(heads),
-            **where,  # type: ignore[arg-type]
-        )
+        """Keep the named tensors (weights, scores, query, key, value, z); one number or a list of layers and heads."""
+        kept = frozenset(tensors or ("weights",))
+        return cls(kept, _numbers(layers), _numbers(heads), **where)  # type: ignore[arg-type]
 
     def wants(self, place: Place) -> bool:
         """Whether anything of this place is to be kept."""
@@ -70,6 +77,10 @@ class Keep:
         )
 
 
+def _numbers(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    return given if given is None else (given,) if isinstance(given, int) else tuple(given)
+
+
 NOTHING = Keep(frozenset())
 
 
@@ -77,12 +88,15 @@ NOTHING = Keep(frozenset())
 class Tape:
     """One recording: the edits that run, what is kept, and what was seen.
 
-    edits: pairs of an edit and the batch rows it acts on (None: all). differentiable: z must be computed
-    from the recorded weights, so that gradients reach them. numerics: how a route that has the choice computes
-    the weights ("delegate": the model's own eager function; "own": from the formula).
+    edits: run on every batch row, in order. row_edits: instead, the edits of each batch row. n_rows: how many batch
+    rows the input has, checked where it is given. differentiable: z must be computed from the recorded weights, so
+    that gradients reach them. numerics: how a route that has the choice computes the weights ("delegate": the model's
+    own eager function; "own": from the formula).
     """
 
-    edits: Sequence[tuple[Edit, Tensor | None]] = ()
+    edits: Sequence[Edit] = ()
+    row_edits: Sequence[Sequence[Edit]] | None = None
+    n_rows: int | None = None
     keep: Keep = field(default_factory=Keep)
     locate: Locate = lambda module, cross: ("model", "cross" if cross else "self", "")
     differentiable: bool = False
@@ -96,6 +110,16 @@ class Tape:
     _fired: set[int] = field(default_factory=set)
     _layers: Counter[tuple[str, str]] = field(default_factory=Counter)
     _calls: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        for edit in self.all_edits():
+            if not callable(edit):
+                raise EditError(f"an edit is a function from Site to Site, got {type(edit).__name__} {edit!r}")
+
+    def all_edits(self) -> list[Edit]:
+        """Every edit once, in order."""
+        rows = [self.edits] if self.row_edits is None else self.row_edits
+        return list({id(edit): edit for edits in rows for edit in edits}.values())
 
     def start_pass(self) -> None:
         """A new forward pass of the whole model begins: layers are numbered from 0 again."""
@@ -119,61 +143,63 @@ class Tape:
 
     def edits_here(self, place: Place) -> bool:
         """Whether an edit may act here; an edit that does not say where it acts may act everywhere."""
-        return any(_acts(edit, place) for edit, _ in self.edits)
+        return any(_acts(edit, place) for edit in self.all_edits())
 
     def observe(self, site: Site) -> Site:
         """Check the site as the model made it, apply the edits, record; the model goes on with the result's z."""
-        if self.differentiable and site.weights is not None and not site.weights.requires_grad:
-            # Where the parameters are frozen, nothing before this site asked for gradients.
-            site = site.replace(weights=site.weights.detach().requires_grad_())
+        if self.n_rows is not None and site.n_rows != self.n_rows:
+            raise CaptureError(
+                f"{site.place}: {site.n_rows} batch rows for {self.n_rows} inputs; this attention keeps windows or "
+                "pictures in its batch axis, which attnprobe does not tell apart yet"
+            )
+        site = _with_gradient(site) if self.differentiable else site
         if self.check:
             self.proofs.append(SiteProof.of(site))
-        groups = self._groups(site)
-        if len(groups) == 1:
-            site = self._apply(next(iter(groups)), site)
-        else:
-            index = {numbers: torch.tensor(rows, device=site.device) for numbers, rows in groups.items()}
-            site = site.merge([(rows, self._apply(numbers, site.rows(rows))) for numbers, rows in index.items()])
+        site = self._edited(site)
         if self.keep.wants(site.place):
             self._record(site)
         return site
 
-    def _groups(self, site: Site) -> dict[tuple[int, ...], list[int]]:
-        """The batch rows by the edits that act on them here; rows with the same edits go together."""
-        here = [(n, rows) for n, (edit, rows) in enumerate(self.edits) if _acts(edit, site.place)]
-        by_row: list[list[int]] = [[] for _ in range(site.n_rows)]
-        for number, rows in here:
-            for row in range(site.n_rows) if rows is None else rows.tolist():
-                by_row[row].append(number)
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for row, numbers in enumerate(by_row):
-            groups.setdefault(tuple(numbers), []).append(row)
-        return groups
+    def _edited(self, site: Site) -> Site:
+        """The site with each batch row under its own edits, in their order; rows with the same edits go together."""
+        if self.row_edits is None:
+            return self._apply(self.edits, site)
+        groups: dict[tuple[int, ...], tuple[Sequence[Edit], list[int]]] = {}
+        for row, edits in enumerate(self.row_edits):
+            here = [edit for edit in edits if _acts(edit, site.place)]
+            groups.setdefault(tuple(map(id, here)), (here, []))[1].append(row)
+        if len(groups) == 1:
+            ((edits, _),) = groups.values()
+            return self._apply(edits, site)
+        parts = []
+        for edits, rows in groups.values():
+            index = torch.tensor(rows, device=site.device)
+            parts.append((index, self._apply(edits, site.rows(index))))
+        return site.merge(parts)
 
-    def _apply(self, numbers: tuple[int, ...], site: Site) -> Site:
-        for number in numbers:
-            edit = self.edits[number][0]
-            changed = edit(site)
-            if not isinstance(changed, Site):
-                raise EditError(f"an edit takes a Site and returns a Site; {edit} returned {type(changed).__name__}")
-            if changed is not site:
-                self._fired.add(number)
-            site = changed
+    def _apply(self, edits: Sequence[Edit], site: Site) -> Site:
+        for edit in edits:
+            if _acts(edit, site.place):
+                changed = _checked(edit, site, edit(site))
+                if changed is not site:
+                    self._fired.add(id(edit))
+                site = changed
         return site
 
     def _record(self, site: Site) -> None:
         if self.keep.reduce is not None:
             self.reduced.append((site.place, self.keep.reduce(site)))
             return
-        if self.keep.heads is not None and max(self.keep.heads) >= site.n_heads:
-            raise InputError(f"{site.place} has heads 0 to {site.n_heads - 1}, got {max(self.keep.heads)}")
+        wrong = [head for head in self.keep.heads or () if not 0 <= head < site.n_heads]
+        if wrong:
+            raise InputError(f"{site.place} has heads 0 to {site.n_heads - 1}, got head {wrong[0]}")
         kept = site.only(self.keep.tensors, self.keep.heads)
         self.sites.append(kept if self.differentiable else kept.map(Tensor.detach))
 
     def check_complete(self) -> None:
         """Raise if an edit never fired, or a layer that was asked for was never seen."""
-        for number, (edit, _) in enumerate(self.edits):
-            if number not in self._fired:
+        for edit in self.all_edits():
+            if id(edit) not in self._fired:
                 raise EditError(f"the edit {edit} never fired; this pass had {self.summary()}")
         if self.keep.layers is not None and self.seen:
             missing = sorted(set(self.keep.layers) - {place.layer for place in self.seen})
@@ -191,6 +217,27 @@ class Tape:
 
 def _acts(edit: Edit, place: Place) -> bool:
     return bool(getattr(edit, "acts_at", lambda _: True)(place))
+
+
+def _with_gradient(site: Site) -> Site:
+    """The site with its scores (or weights) as the start of a gradient, where nothing before it asked for one."""
+    if site.weights is None or site.weights.requires_grad:
+        return site
+    if site.scores is not None:
+        return site.replace(scores=site.scores.detach().requires_grad_())
+    return site.replace(weights=site.weights.detach().requires_grad_())
+
+
+def _checked(edit: Edit, before: Site, after: object) -> Site:
+    """What an edit gave back, or an `EditError` where the model could not go on with it."""
+    if not isinstance(after, Site):
+        raise EditError(f"an edit takes a Site and returns a Site; {edit} returned {type(after).__name__}")
+    z, old = after.z, before.z
+    if z is None or (old is not None and (z.shape != old.shape or z.dtype != old.dtype)):
+        got = "no z" if z is None else f"z of {tuple(z.shape)} {z.dtype}"
+        expected = "" if old is None else f", expected {tuple(old.shape)} {old.dtype}"
+        raise EditError(f"{before.place}: the edit {edit} gave {got}{expected}")
+    return after
 
 
 _running: ContextVar[Tape | None] = ContextVar("attnprobe_tape", default=None)

@@ -1,5 +1,6 @@
 """The texts that a command is given, on the command line or in a file."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from attnprobe.cli.options import TextOptions
@@ -36,8 +37,10 @@ def _check_file(file: Path) -> None:
         raise InputError(f"--file {file} is a folder; give a file")
     if not file.exists():
         here = [p.name for p in file.parent.iterdir() if p.is_file()] if file.parent.is_dir() else []
-        hint = nearest(file.name, here) if here else ""
-        raise InputError(f"there is no file {file}" + (f"; {hint}" if hint.startswith("did you mean") else ""))
+        close = get_close_matches(file.name, here, n=1)
+        # The folder stays as it was typed.
+        hint = f"; did you mean '{file.with_name(close[0])}'?" if close else ""
+        raise InputError(f"there is no file {file}{hint}")
 
 
 def _texts_of_line(texts: list[str]) -> list[str]:

@@ -7,20 +7,23 @@ unit ("share" or "number"). NaN where a score has no meaning (the previous token
 
 import pandas as pd
 
-from attnprobe.capture import Capture
+from attnprobe.capture import Capture, head_numbers
 from attnprobe.registry import Registry
 
 head_scores = Registry("head score", "attnprobe.heads", ("label", "low", "high", "unit"))
 
 
 def score_heads(capture: Capture) -> pd.DataFrame:
-    """A row a head, a column a score: stack, kind, layer, head, then every registered head score."""
+    """A row a head, a column a score: stack, kind, layer, head, then every registered head score.
+
+    Layers and heads have the model's numbers, also where a capture kept only some of them.
+    """
     parts = []
     for stack, kind in capture.stacks():
         part = capture.only(stack, kind)
         scores = {name: entry.function(part) for name, entry in head_scores.items()}
-        n_layers, n_heads = next(iter(scores.values())).shape
-        index = pd.MultiIndex.from_product([range(n_layers), range(n_heads)], names=["layer", "head"])
+        places = [(site.place.layer, head) for site in part.sites for head in head_numbers(site)]
+        index = pd.MultiIndex.from_tuples(places, names=["layer", "head"])
         frame = pd.DataFrame({name: score.reshape(-1).numpy() for name, score in scores.items()}, index=index)
         parts.append(frame.reset_index().assign(stack=stack, kind=kind))
     table = pd.concat(parts, ignore_index=True)

@@ -68,7 +68,9 @@ def _spread(site: Site) -> Float[Tensor, " head"]:
     weights = site.need("weights")[0].double().cpu()
     visible = torch.ones_like(weights, dtype=torch.bool)
     if site.visible is not None:
-        visible = site.visible[0].cpu().expand_as(weights)
+        seen = site.visible[0].cpu()
+        kept = seen if site.heads is None or len(seen) in (1, len(weights)) else seen[list(site.heads)]
+        visible = kept.expand_as(weights)
     return torch.tensor([relative_entropy(w, v) for w, v in zip(weights, visible, strict=True)], dtype=torch.float64)
 
 
@@ -109,7 +111,7 @@ def same_position(capture: Capture) -> Scores:
 @head_scores.add(
     family="pattern",
     source="Xiao et al. 2024 (attention sinks)",
-    label="Mass on first token",
+    label="Mass on first token, from later tokens",
     low=0,
     high=1,
     unit="share",

@@ -53,13 +53,13 @@ def raw_attention(
     layer: a number (negative: from the last) or "mean" of all. read: the "row" of that position, or the
     "column_max" or "column_mean" over all queries (Abnar's script takes the column maximum).
     """
-    cross = explained_stack(model, example, "any").kind == "cross"
-    maps = attention_maps(model, example, heads, "cross" if cross else "self")
+    kind = explained_stack(model, example, "any").kind
+    maps = attention_maps(model, example, heads, kind)
     if layer != "mean" and not -len(maps) <= layer < len(maps):
         raise InputError(f"there is no layer {layer}; the stack has layers 0 to {len(maps) - 1} (or -1 for the last)")
     weights = torch.stack(maps).mean(0) if layer == "mean" else maps[layer]
     if read == "row":
-        rows = torch.arange(weights.shape[0]) if cross else read_rows(model, example, target)
+        rows = read_rows(model, example, target, kind)
         return Scores(weights[rows].mean(0), map=weights, used={"read_rows": rows.tolist()[:8]})
     if read not in ("column_max", "column_mean"):
         raise InputError(f"read is 'row', 'column_max' or 'column_mean', got '{read}'")

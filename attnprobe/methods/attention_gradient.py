@@ -36,7 +36,8 @@ def attention_x_gradient(
     keep = Keep.of("weights", stack=stack.name, kind=stack.kind)
     logits, tape = differentiable(model, [Row(example)], keep)
     weights = [site.need("weights") for site in tape.sites] if tape is not None else []
-    gradients = torch.autograd.grad(target(logits).sum(), weights)
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(target(logits).sum(), weights)
     products = [(w * g)[0].sum(0).detach().float() for w, g in zip(weights, gradients, strict=True)]
     product = products[-1] if layers == "last" else torch.stack(products).sum(0)
     return Scores(product.sum(0), map=product)

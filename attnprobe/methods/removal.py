@@ -59,7 +59,7 @@ def leave_one_out(model: Model, example: Example, target: ResolvedTarget, *, ope
     operator: what stands in for it: mask, mean, pad, unk, zero; or attention_mask, delete, which let the
     other weights grow (default: [MASK], else the mean embedding).
     """
-    operator, unit = checked_operator(model, operator), units(example)
+    operator, unit = checked_operator(model, operator), units(example, target)
     method = FeatureAblation(answer_of_units(model, example, target, operator, unit))
     found = method.attribute(torch.ones(1, len(unit)), baselines=0, perturbations_per_eval=ROWS_AT_ONCE)
     return Scores(on_tokens(found[0], unit, example.n_tokens), used={"operator": operator})
@@ -81,7 +81,7 @@ def occlusion(
     """
     if window < 1:
         raise InputError(f"a window has at least 1 token, got {window}")
-    operator, unit = checked_operator(model, operator), units(example)
+    operator, unit = checked_operator(model, operator), units(example, target)
     method = Occlusion(answer_of_units(model, example, target, operator, unit))
     found = method.attribute(
         torch.ones(1, len(unit)),

@@ -38,7 +38,7 @@ def shapley_sampling(
     """
     if n_samples < GROUPS:
         raise InputError(f"n_samples is at least {GROUPS}, got {n_samples}")
-    operator, unit = checked_operator(model, operator), units(example)
+    operator, unit = checked_operator(model, operator), units(example, target)
     method = ShapleyValueSampling(answer_of_units(model, example, target, operator, unit))
     groups = []
     with torch.random.fork_rng(devices=[]):
@@ -52,8 +52,8 @@ def shapley_sampling(
     values = torch.stack(groups).sum(0) / n_samples
     sizes = torch.tensor([n_samples // GROUPS + (g < n_samples % GROUPS) for g in range(GROUPS)])[:, None]
     error = (torch.stack(groups) / sizes).std(0) / GROUPS**0.5
-    nothing = torch.zeros(example.n_tokens, dtype=torch.bool)
-    nothing[torch.tensor([i for i, special in enumerate(example.is_special) if special], dtype=torch.long)] = True
+    nothing = torch.ones(example.n_tokens, dtype=torch.bool)
+    nothing[unit] = False
     ends = targets(model, [Row(example, kept=nothing, operator=operator), Row(example)], target)
     residual = float(values.sum() - (ends[1] - ends[0]))
     on = on_tokens

@@ -1,5 +1,6 @@
 """What changes when a token's values are zeroed while all attention weights stay."""
 
+import warnings
 from typing import Literal
 
 import torch
@@ -53,18 +54,30 @@ def value_zeroing(
     return Scores(whole[position].mean(0), map=whole)
 
 
+def _warn_if_lost(total: Tensor, dtype: torch.dtype, layer: int) -> None:
+    """Say where a change is too small to be told from rounding; those rows keep to themselves."""
+    lost = int((total == 0).sum())
+    if lost == len(total) or (lost and dtype in (torch.float16, torch.bfloat16)):
+        warnings.warn(
+            f"value_zeroing: in layer {layer} zeroing values changes nothing beyond the rounding of {dtype} for {lost} "
+            f"of {len(total)} tokens" + ("; use float32" if dtype in (torch.float16, torch.bfloat16) else ""),
+            stacklevel=2,
+        )
+
+
 def layer_changes(model: Model, example: Example, stack: str) -> list[Float[Tensor, "query key"]]:
     """For each layer, 1 − cosine between its output with and without the values of a token, rows summing to 1.
 
     A row in which nothing changes keeps to itself (identity), since no token's values reached it.
     """
     rows = [Row(example, edits=(zero_value(j, kind="self"),)) for j in range(example.n_tokens)]
-    maps = []
+    maps: list[Tensor] = []
     for call in layer_calls(model, example, stack):
         changed = rerun(model, call, rows)
         distance = 1 - torch.cosine_similarity(changed.double(), call.output.double(), dim=-1).T
         distance = distance.where(distance > rounding(changed.dtype), 0.0)
         total = distance.sum(-1, keepdim=True)
+        _warn_if_lost(total, changed.dtype, len(maps))
         own = torch.eye(example.n_tokens, device=distance.device, dtype=distance.dtype)
         maps.append((distance / total.where(total > 0, 1.0)).where(total > 0, own).float())
     count(forward=example.n_tokens)

@@ -40,13 +40,15 @@ def spearman(a: Unit, b: Unit) -> float:
 
 @agreement.add(family="agreement", source="Jain & Wallace 2019, sec. 4 (top-k sets)", low=0, high=1, better="none")
 def top_k_overlap(a: Unit, b: Unit, *, k: int = 5) -> float:
-    """Share of the k largest of one that are among the k largest of the other: 0 to 1.
+    """Share of the k largest of one that are among the k largest of the other: 0 to 1; NaN where one is constant.
 
     k is cut to a third of the tokens (at least 1), since the overlap of long lists is high by chance.
 
     >>> top_k_overlap(torch.tensor([9.0, 1, 2, 3, 4, 5]), torch.tensor([9.0, 5, 4, 3, 2, 1]), k=5)
     0.5
     """
+    if _constant(a, b):
+        return math.nan
     k = max(1, min(k, len(a) // 3))
     return len(_top(a, k) & _top(b, k)) / k
 

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from attnprobe.attention.seam import NOTHING, Edit, Keep, Tape
+from attnprobe.attention.seam import NOTHING, Keep, Tape
 from attnprobe.capture import finite
-from attnprobe.errors import AttnprobeError, InputError
+from attnprobe.errors import AttnprobeError, CaptureError, InputError
 from attnprobe.models.model import Model
 from attnprobe.models.rows import Row
 from attnprobe.target import ResolvedTarget
@@ -101,22 +101,33 @@ def targets(
     memory = _memory.get()
     known: dict[object, Tensor] = {} if memory is None else memory
     # The callables and examples stay in the key, so that an id cannot be given to another object meanwhile.
-    keys = [(model.name, id(model), target, row.example, row.edits, row.key()) for row in rows]
+    version = _version(model)
+    keys = [(id(model), version, target, row.example, row.edits, row.key()) for row in rows]
     wanted = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     count(reused=len(rows) - len(wanted))
     bar = tqdm(
         total=len(wanted), desc=progress, delay=1.0, leave=False, disable=None if progress else True, unit="pass"
     )
     with bar, torch.no_grad():
-        groups: dict[tuple[int, int | None], list[tuple[object, Row]]] = {}
+        groups: dict[tuple[int, int | None, object], list[tuple[object, Row]]] = {}
         for key, row in wanted.items():
-            groups.setdefault((row.length, _position(row, target)), []).append((key, row))
-        for (length, position), group in sorted(groups.items(), key=lambda item: item[0][0]):
+            groups.setdefault((row.length, _position(row, target), _shapes(row)), []).append((key, row))
+        for (length, position, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
             moved = replace(target, position=position) if isinstance(target, ResolvedTarget) else target
             _fill(model, group, moved, known, batch_size(length), bar)
     if not rows:
         return torch.zeros(0)
     return torch.stack([known[key] for key in keys])
+
+
+def _version(model: Model) -> int:
+    """Grows whenever a parameter is changed in place, so that no answer of before is remembered."""
+    return sum(p._version for p in model.module.parameters() if not p.is_inference())
+
+
+def _shapes(row: Row) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Names and shapes of the inputs: only rows that are alike go through the model together."""
+    return tuple(sorted((name, tuple(given.shape)) for name, given in row.example.inputs.items()))
 
 
 def _position(row: Row, target: Callable[[Tensor], Tensor]) -> int | None:
@@ -152,19 +163,25 @@ def _ask(model: Model, part: Sequence[tuple[object, Row]], target: Callable[[Ten
 def logits(model: Model, rows: Sequence[Row]) -> Float[Tensor, " row *rest"]:
     """Logits of rows of one length in one pass; edits run at the seam, each for its own row."""
     count(forward=len(rows))
-    edits = spread_edits(rows)
-    if not edits:
+    if not any(row.edits for row in rows):
         return model.forward(rows)
-    return model.forward(rows, Tape(edits=edits, keep=NOTHING, check=False))
+    answer = model.forward(rows, Tape(**edits_of(rows), keep=NOTHING, check=False))
+    refuse_unseen(model)
+    return answer
 
 
-def spread_edits(rows: Sequence[Row]) -> list[tuple[Edit, Tensor | None]]:
-    """Every edit with the batch rows that it acts on, in the order in which the rows give them."""
-    where: dict[int, tuple[Edit, list[int]]] = {}
-    for index, row in enumerate(rows):
-        for edit in row.edits:
-            where.setdefault(id(edit), (edit, []))[1].append(index)
-    return [(edit, None if len(index) == len(rows) else torch.tensor(index)) for edit, index in where.values()]
+def edits_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """A tape's settings for rows that each carry their own edits."""
+    return {"row_edits": [row.edits for row in rows], "n_rows": len(rows)}
+
+
+def refuse_unseen(model: Model) -> None:
+    """`CaptureError` where this model computes attention outside of the seam, which no edit or gradient would reach."""
+    if model.unseen:
+        raise CaptureError(
+            f"{model.name}: attention outside of the seam at {', '.join(model.unseen)}; its edits and gradients would "
+            "be incomplete"
+        )
 
 
 def differentiable(
@@ -172,12 +189,13 @@ def differentiable(
 ) -> tuple[Float[Tensor, " row *rest"], Tape | None]:
     """Logits that gradients flow through, and the tape with live tensors where `keep` asks for some."""
     count(forward=len(rows), backward=len(rows))
-    edits = spread_edits(rows)
     with torch.enable_grad():
-        if keep is NOTHING and not edits:
+        if keep is NOTHING and not any(row.edits for row in rows):
             return model.forward(rows), None
-        tape = Tape(edits=edits, keep=keep, differentiable=True, check=False)
-        return model.forward(rows, tape), tape
+        tape = Tape(**edits_of(rows), keep=keep, differentiable=True, check=False)
+        answer = model.forward(rows, tape)
+    refuse_unseen(model)
+    return answer, tape
 
 
 def halving(run: Callable[[int], T], size: int, noun: str) -> T:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnprobe.attention.seam import NOTHING, Tape
 from attnprobe.errors import InputError
 from attnprobe.example import Example
-from attnprobe.models.evaluator import batch_size, count, halving, spread_edits
+from attnprobe.models.evaluator import batch_size, count, edits_of, halving, refuse_unseen
 from attnprobe.models.model import Model
 from attnprobe.models.modes import evaluating
 from attnprobe.models.rows import Row
@@ -53,6 +53,7 @@ def layer_calls(model: Model, example: Example, stack: str, kind: str = "self") 
     if found is None:
         raise InputError(f"{model.name} has no {kind}-attention stack '{stack}'")
     blocks = {id(b): b for b in (block_of(model.module, path, found.paths) for path in found.paths)}
+    refuse_unseen(model)
     calls: list[LayerCall] = []
 
     def note(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -90,7 +91,7 @@ def _run(model: Model, call: LayerCall, part: Sequence[Row], n: int) -> Tensor:
     rows = part[:n]
     args = tuple(_repeat(a, n) for a in call.args)
     kwargs = {name: _repeat(a, n) for name, a in call.kwargs.items()}
-    tape = Tape(edits=spread_edits(rows), keep=NOTHING, check=False)
+    tape = Tape(**edits_of(rows), keep=NOTHING, check=False)
     with torch.no_grad(), evaluating(call.block), model.listening(tape):
         output = call.block(*args, **kwargs)
     return output if isinstance(output, Tensor) else output[0]

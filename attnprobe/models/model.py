@@ -14,7 +14,7 @@ from attnprobe.capture import Capture
 from attnprobe.example import Example
 from attnprobe.models.rows import Row
 from attnprobe.site import Kind
-from attnprobe.target import Outputs, ResolvedTarget, Target
+from attnprobe.target import Outputs, ResolvedTarget, as_target
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Model(ABC):
 
         return capture(self, example, edits=edits, keep=keep or Keep(), check=check, differentiable=differentiable)
 
-    def resolve(self, example: Example, target: Target | None = None) -> ResolvedTarget:
-        """The target with every choice made on this input: one forward pass."""
+    def resolve(self, example: Example, target: Any = None) -> ResolvedTarget:
+        """A `Target`, or a label by name or number, with every choice made on this input: one forward pass."""
         from attnprobe.models.evaluator import logits
 
         answer = logits(self, [Row(example)])
-        return (target or Target()).resolve(answer, self.outputs, example)
+        return as_target(target).resolve(answer, self.outputs, example)
 
     def targets(
         self, rows: Sequence[Row], target: ResolvedTarget, *, progress: str | None = None

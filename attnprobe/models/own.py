@@ -117,6 +117,12 @@ class OwnOutputs:
     model: str
     names: tuple[str, ...] | None
     words: tuple[str, ...]
+    exclusive: bool = True
+
+    @property
+    def causal(self) -> bool:
+        """Whether an answer at a position depends on no token behind it: our decoder predicts the next word."""
+        return self.names is None
 
     def index(self, label: str | int) -> int:
         """Index of an output by name; `InputError` names the nearest."""

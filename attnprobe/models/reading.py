@@ -1,6 +1,7 @@
 """Which stack a method explains, and from which position the model's answer is read: watched, not looked up."""
 
 import warnings
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +13,7 @@ from attnprobe.example import Example
 from attnprobe.models.evaluator import differentiable
 from attnprobe.models.model import Model, Stack
 from attnprobe.models.rows import Row
+from attnprobe.site import Kind
 from attnprobe.target import ResolvedTarget
 
 
@@ -30,30 +32,34 @@ def explained_stack(model: Model, example: Example, kind: str = "any") -> Stack:
     return stacks[0]
 
 
-def read_rows(model: Model, example: Example, target: ResolvedTarget) -> Int[Tensor, " row"]:
+def read_rows(model: Model, example: Example, target: ResolvedTarget, kind: Kind = "self") -> Int[Tensor, " row"]:
     """Positions whose last-layer attention output the target depends on: one (first or last token), or all (pooling).
 
-    Found by the gradient of the target: a position that is not read has a gradient of exactly 0.
+    Found by the gradient of the target: a position that is not read has a gradient of exactly 0. kind: "cross" for
+    the positions of a decoder that look at the source.
     """
-    known = model.__dict__.setdefault("_read_rows", {})
-    key = (example.n_tokens, target.position, target.function)
-    if key not in known:
-        known[key] = _watch(model, example, target)
-    rows: Tensor = known[key]
-    return rows
+    known: WeakKeyDictionary[Example, dict[object, Tensor]] = model.__dict__.setdefault(
+        "_read_rows", WeakKeyDictionary()
+    )
+    rows = known.setdefault(example, {})
+    key = (kind, target.position, target.function)
+    if key not in rows:
+        rows[key] = _watch(model, example, target, kind)
+    return rows[key]
 
 
-def _watch(model: Model, example: Example, target: ResolvedTarget) -> Tensor:
-    stack = explained_stack(model, example, "self")
-    keep = Keep.of("z", layers=[stack.n_layers - 1], stack=stack.name, kind="self")
+def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -> Tensor:
+    stack = explained_stack(model, example, kind)
+    keep = Keep.of("z", layers=[stack.n_layers - 1], stack=stack.name, kind=kind)
     # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
-    for noise in (0.0, 0.1, 0.5, 1.0, 2.0):
+    for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers else (0.0,):
         row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
         logits, tape = differentiable(model, [row], keep)
         if tape is None or not tape.sites:
             break
         z = tape.sites[0].need("z")
-        (gradient,) = torch.autograd.grad(target(logits).sum(), z, allow_unused=True)
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(target(logits).sum(), z, allow_unused=True)
         if gradient is not None and bool((gradient != 0).any()):
             return gradient[0].abs().sum((0, 2)).nonzero().flatten().cpu()
     position = target.position if target.position is not None else 0

@@ -8,6 +8,7 @@ from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 from attnprobe.models.model import Model
 from attnprobe.models.rows import OPERATORS, RENORMALISING, filler
+from attnprobe.target import ResolvedTarget
 
 
 def default_operator(model: Model) -> str:
@@ -30,9 +31,10 @@ def checked_operator(model: Model, operator: str | None) -> str:
     return operator
 
 
-def units(example: Example) -> Int[Tensor, " unit"]:
-    """Indices of the tokens that may be taken away: all that are not special."""
-    index = [i for i, special in enumerate(example.is_special) if not special]
+def units(example: Example, target: ResolvedTarget) -> Int[Tensor, " unit"]:
+    """Indices of the tokens that may be taken away: not special, and not behind what the answer can see."""
+    last = example.n_tokens if target.last_seen is None else target.last_seen + 1
+    index = [i for i, special in enumerate(example.is_special) if not special and i < last]
     if not index:
         raise InputError("the input has only special tokens; there is nothing to take away")
     return torch.tensor(index)

@@ -17,7 +17,9 @@ from markupsafe import Markup, escape
 from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError
-from attnprobe.report.data import build
+from attnprobe.report.data import EXTRA, build
+from attnprobe.report.heads import scored
+from attnprobe.report.texts import listed
 
 _HERE = Path(__file__).parent
 STYLES = ("theme.css", "page.css", "parts.css", "screens.css")
@@ -39,7 +41,7 @@ def write(comparison: Comparison, path: str | Path, *, command: str = "") -> Pat
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}.") as stage:
             new = Path(stage) / path.name
             new.write_text(whole, encoding="utf-8", errors="replace", newline="\n")
-            for table in comparison.save_tables(Path(stage) / "tables"):
+            for table in _save_tables(comparison, Path(stage) / "tables"):
                 table.replace(folder / table.name)
             new.replace(path)
     except OSError as error:
@@ -47,6 +49,16 @@ def write(comparison: Comparison, path: str | Path, *, command: str = "") -> Pat
             f"the page cannot be written to {path}: {error.strerror or error}; choose another place"
         ) from error
     return path
+
+
+def _save_tables(comparison: Comparison, folder: Path) -> list[Path]:
+    """The comparison's tables, and two that only the page makes: head scores, and the list of texts."""
+    paths = comparison.save_tables(folder)
+    made = {"heads": scored([s.capture for s in comparison.studies]), "texts": listed(comparison)}
+    for name in EXTRA:
+        paths.append(folder / f"{name}.csv")
+        made[name].to_csv(paths[-1], index=False)
+    return paths
 
 
 def check_writable(path: str | Path) -> None:

@@ -1,13 +1,14 @@
 """A comparison as one plain dict: everything that the page says, before any markup."""
 
-from collections import Counter
 from typing import Any
 
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, look, main_six, percent, signed
 from attnprobe.comparison import Comparison
-from attnprobe.report import claims, making, scores
+from attnprobe.intervals import MIN_TEXTS
+from attnprobe.report import answers, claims, making, scores
 from attnprobe.report.heads import BUDGET, Budget, score_names
-from attnprobe.report.texts import probability_of, text
+from attnprobe.report.texts import text
+from attnprobe.tables import MIN_ORDERS
 
 
 def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
@@ -56,11 +57,26 @@ def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
         "provenance": making.provenance(comparison),
         "settings": comparison.settings,
         "command": making.lines(making.without_paths(command)),
-        "tables": list(comparison.tables),
+        "tables": [*comparison.tables, *EXTRA],
         "stem": stem,
+        **_rules(comparison, len(methods)),
     }
 
 
+def _rules(comparison: Comparison, n_methods: int) -> dict[str, Any]:
+    """Numbers of the rules that the page states."""
+    return {
+        "intervals": bool(comparison.faithfulness.low.notna().any()),
+        "bins": scores.bins(),
+        "one_token": scores.one_token(),
+        "min_texts": MIN_TEXTS,
+        "min_orders": MIN_ORDERS,
+        "n_pairs": n_methods * (n_methods - 1) // 2,
+    }
+
+
+# Tables that only the page makes.
+EXTRA = ("heads", "texts")
 OTHERWISE = {
     "removal": "How each order stands up to removal",
     "agreement": "How far the methods agree here",
@@ -88,25 +104,24 @@ def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str,
     """What was explained: (name, value, small print)."""
     model = (making.model_name(comparison), making.stacks_in_words(comparison))
     if len(texts) == 1:
-        t = texts[0]
+        t, study = texts[0], comparison.studies[0]
+        of_tokens = answers.of_tokens(comparison.model, study)
         if not t["predicted"]:
             explained = ("Explained", t["answer"], "a function of the logits")
             return [("Model", *model), explained, ("Its value", signed(t["value"] or 0.0, 2), t["unit"])]
         same = "same as predicted" if t["answer"] == t["predicted"] else f"predicted: {t['predicted']}"
         p = t["label_probability"]
         small = "" if p is None or t["answer"] == t["predicted"] else f", {percent(p)}"
-        rather = f"rather than {t['against']}" if t["against"] else same
+        rather = (f"rather than {t['against']}" if t["against"] else same) + answers.positions([study])
         value = "" if t["value"] is None else f": {signed(t['value'], 2)}"
         return [
             ("Model", *model),
-            ("Predicted", probability_of(comparison.studies[0]), _others(comparison)),
+            ("Predicted", answers.predicted(study, of_tokens), _others(comparison, t)),
             ("Explained", t["answer"] + small, rather),
             ("Scale of effects", t["target"] + value, t["unit"]),
         ]
-    predicted = Counter(t["predicted"] for t in texts).most_common(4)
-    answers = Counter(
-        t["answer"] + (f" rather than {t['against']}" if t["against"] else "") for t in texts
-    ).most_common(4)
+    predicted = answers.counted([t["predicted"] for t in texts])
+    answered = answers.counted([t["answer"] + (f" rather than {t['against']}" if t["against"] else "") for t in texts])
     known = [t["probability"] for t in texts if t["probability"] is not None]
     mean = f"mean probability {percent(sum(known) / len(known))}" if known else ""
     tokens = sorted(len(t["tokens"]) for t in texts)
@@ -114,17 +129,13 @@ def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str,
     return [
         ("Model", *model),
         ("Texts", str(len(texts)), f"{tokens[0]} to {tokens[-1]} tokens"),
-        ("Predicted", ", ".join(f"{name} {n}" for name, n in predicted), mean),
-        (
-            "Explained",
-            ", ".join(f"{name} {n}" for name, n in answers),
-            "the predicted class of each text" if as_predicted else "as asked for",
-        ),
-        ("Scale of effects", texts[0]["unit"], "of the explained class of each text"),
+        ("Predicted", predicted, mean),
+        ("Explained", answered, answers.which(comparison.model, comparison.studies, as_predicted)),
+        ("Scale of effects", texts[0]["unit"], "of the explained answer of each text"),
     ]
 
 
-def _others(comparison: Comparison) -> str:
+def _others(comparison: Comparison, text: dict[str, Any]) -> str:
     """The classes after the first, where there are few."""
     study = comparison.studies[0]
     target = study.target
@@ -133,6 +144,6 @@ def _others(comparison: Comparison) -> str:
         return "the model’s first choice"
     p = row[0].softmax(-1).tolist()
     if target.against is not None and len(p) == 2:
-        other = target.against_name if target.predicted == target.label else target.label_name
+        other = text["against"] if target.predicted == target.label else text["answer"]
         return f"{other} {percent(p[1 - target.predicted])}"
     return "all others " + percent(1 - p[target.predicted])

@@ -3,6 +3,7 @@
 import base64
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -59,8 +60,8 @@ def stacks(capture: Capture, budget: Budget) -> tuple[list[dict[str, Any]], str]
 
 def _stack(capture: Capture, stack: str, kind: str, sites: Sequence[Site], pool: bool) -> dict[str, Any]:
     queries, keys = sites[0].need("weights").shape[-2:]
-    scores = score_heads(capture.only(stack, sites[0].place.kind))
-    layers = [_layer(site, scores[scores.layer == number], pool) for number, site in enumerate(sites)]
+    scores = score_heads(replace(capture, sites=tuple(sites)))
+    layers = [_layer(site, scores[scores.layer == site.place.layer], pool) for site in sites]
     return {
         "name": f"{stack.capitalize()}, {WORDS[kind]}",
         "kind": kind,
@@ -119,3 +120,11 @@ def quantised(head: Float[Tensor, "query key"]) -> tuple[str, float]:
         return base64.b64encode(bytes(head.numel())).decode(), 0.0
     levels = (head / step).round().clamp(0, LEVELS).to(torch.uint8)
     return base64.b64encode(levels.contiguous().numpy().tobytes()).decode(), step
+
+
+def scored(captures: Sequence[Capture]) -> pd.DataFrame:
+    """A row a text, stack, layer and head, a column a head score; no row for a text whose maps were not kept."""
+    kept = [(i, c) for i, c in enumerate(captures) if any(s.weights is not None for s in c.sites)]
+    columns = ["example_index", "stack", "kind", "layer", "head", *head_scores]
+    parts = [score_heads(capture).assign(example_index=index) for index, capture in kept]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)

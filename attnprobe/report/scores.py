@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import interval, look, number, percent, signed
+from attnprobe.appearance import NARROW_SPACE, interval, look, names, number, percent, signed
 from attnprobe.comparison import Comparison
+from attnprobe.metrics.erasure import BINS
 from attnprobe.study import KINDS, SHARES
 from attnprobe.tables import DIRECTIONS, RANDOM
 
@@ -48,6 +49,16 @@ def unit_of(comparison: Comparison) -> Unit:
     return Unit(100.0, 1, "points", "the probability") if known else Unit(1.0, 2, "units", "the explained number")
 
 
+def bins() -> str:
+    """The shares of tokens that both metrics average over: "1, 5, 10, 20 and 50 %"."""
+    return names(f"{100 * share:g}" for share in BINS) + NARROW_SPACE + "%"
+
+
+def one_token() -> tuple[int, str]:
+    """Up to how many tokens the two smallest shares are one token, and those shares in words."""
+    return int(1 / BINS[1] + 1e-9), names(f"{100 * share:g}" + NARROW_SPACE + "%" for share in BINS[:2])
+
+
 def faithfulness(comparison: Comparison, methods: list[str]) -> list[dict[str, Any]]:
     """A figure a metric: an axis, and a row a method with places along it in percent."""
     found = []
@@ -79,23 +90,25 @@ def _row(r: Mapping[Any, Any], at: Callable[[float], float | None], unit: Unit) 
     beaten = percent(r["random_beaten"], 0)
     random = unit.interval(r["random_low"], r["random_high"])
     own = unit.interval(r["low"], r["high"]) if r["n"] > 1 else ""
+    mean = unit.signed(r["random_mean"])
     label, value, said = look(r["method"]).label, unit.signed(r["mean"]), WORDS[r["holds_up"]]
     exact = f"{label}: {value} {unit.word}{', interval ' + own if own else ''}"
     return {
         "method": r["method"],
         "label": label,
         **{name: at(r[name]) for name in ("low", "high", "random_low", "random_high")},
+        "random_at": at(r["random_mean"]),
         "at": at(r["mean"]),
         "value": value,
         "interval": own,
         "random": random,
-        "random_mean": unit.signed(r["random_mean"]),
+        "random_mean": mean,
         "difference": f"{unit.signed(r['difference'])} {unit.interval(r['difference_low'], r['difference_high'])}",
         "beaten": beaten,
         "holds_up": r["holds_up"],
         "said": said,
         "n": int(r["n"]),
-        "label_text": f"{exact}; random orders {random}; beats {beaten} of them; {said}",
+        "label_text": f"{exact}; random orders {random}, mean {mean}; beats {beaten} of them; {said}",
     }
 
 
@@ -138,13 +151,14 @@ def _line(rows: pd.DataFrame) -> dict[str, list[float | None]]:
 
 
 def areas(comparison: Comparison) -> dict[str, dict[str, str]]:
-    """Mean height of each curve over the share of tokens taken away or left."""
+    """Mean height of each curve over the share of tokens taken away or left, in the unit of its axis."""
     found: dict[str, dict[str, str]] = {}
+    probability = unit_of(comparison).word == "points"
     for (kind, method), rows in comparison.curves.groupby(["kind", "method"], sort=False):
         rows = rows.sort_values("share")
         x, y = rows.share.to_numpy(), rows["mean"].to_numpy()
         area = float(((y[1:] + y[:-1]) / 2 * (x[1:] - x[:-1])).sum() / (x[-1] - x[0]))
-        found.setdefault(str(kind), {})[str(method)] = number(area, 3)
+        found.setdefault(str(kind), {})[str(method)] = percent(area) if probability else number(area, 2)
     return found
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 
 from attnprobe import tables
-from attnprobe.appearance import FAMILIES, look, percent
+from attnprobe.appearance import FAMILIES, look
 from attnprobe.attribution import Attribution
 from attnprobe.comparison import Comparison
 from attnprobe.metrics import agreement
-from attnprobe.report import heads
-from attnprobe.report.tokens import exact, label, shown, visible
+from attnprobe.report import answers, heads
+from attnprobe.report.tokens import exact, shown, visible
 from attnprobe.study import Settings, Study
-from attnprobe.target import ResolvedTarget
 
+WORDS = {"yes": "holds up", "no": "does not", "open": "open"}
 SCALES = {"logit": "logits", "log_probability": "log-probability", "probability": "probability"}
 TOP = 5
 
@@ -23,7 +23,7 @@ TOP = 5
 def text(comparison: Comparison, index: int, methods: list[str], budget: heads.Budget) -> dict[str, Any]:
     """Everything that the page shows of one text; plain numbers and strings."""
     study = comparison.studies[index]
-    example, target = study.example, study.target
+    example, target, of_tokens = study.example, study.target, answers.of_tokens(comparison.model, study)
     tokens, signed = shown(example), {a.method: a.signed for a in study.attributions}
     found = {a.method: _scores(a) for a in study.attributions}
     maps, why = heads.stacks(study.capture, budget)
@@ -40,11 +40,14 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
         "heading": heading(
             tokens, found, spread, [m for m in methods if m in found and not is_control(study, m)], signed
         ),
-        "target": explained(target),
+        "target": answers.explained(target, of_tokens),
         "unit": SCALES[target.scale] if target.function is None else "units of the function",
-        "answer": label(target.label_name) if target.function is None else _plain(target.label_name),
-        "against": label(target.against_name) if target.against_name is not None else "",
-        "predicted": label(target.predicted_name),
+        "answer": answers.named(target.label_name, of_tokens)
+        if target.function is None
+        else answers.plain(target.label_name),
+        "against": answers.named(target.against_name, of_tokens) if target.against_name is not None else "",
+        "predicted": answers.named(target.predicted_name, of_tokens),
+        "says": answers.says(comparison.model, study),
         "probability": _known(target.predicted_probability),
         "label_probability": _known(target.label_probability),
         "value": _known(value_of(study)),
@@ -61,21 +64,6 @@ def title(study: Study) -> str:
     line = " ".join(whole.split()) or " ".join(shown(example))
     line = "".join(c if c == " " else visible(c) for c in line)
     return line if len(line) <= 90 else line[:89] + "…"
-
-
-def explained(target: ResolvedTarget) -> str:
-    """What was explained, in words."""
-    if target.function is not None:
-        return f"the function {_plain(target.label_name)}"
-    words = f"{target.scale.replace('log_', 'log-')} of {label(target.label_name)}"
-    words += f" rather than {label(target.against_name)}" if target.against_name is not None else ""
-    return words + (f", at position {target.position}" if target.position is not None else "")
-
-
-def _plain(name: str) -> str:
-    """A function's name on one line, shortened."""
-    line = "".join(c if c == " " else visible(c) for c in " ".join(name.split()))
-    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def value_of(study: Study) -> float:
@@ -186,17 +174,35 @@ def argue(study: Study) -> dict[str, Any] | None:
     tokens = shown(study.example)
     top = attention.ranking()[:TOP]
     against = [i for i in top if float(removal.scores[i]) < 0]
+    largest = float(removal.scores[removal.units].abs().max()) if top else 0.0
     return {
         "n": sum(float(removal.scores[i]) > 0 for i in top),
         "of": len(top),
         "against": [tokens[i] for i in against],
         "first": tokens[top[0]] if top else "",
         "same_first": bool(top) and top[0] == removal.ranking()[0],
+        "same_size": bool(top) and float(removal.scores[top[0]].abs()) == largest > 0,
     }
 
 
-def probability_of(study: Study) -> str:
-    """The predicted class with its probability."""
-    p = study.target.predicted_probability
-    name = label(study.target.predicted_name)
-    return f"{name}, {percent(p)}" if math.isfinite(p) else name
+def listed(comparison: Comparison) -> pd.DataFrame:
+    """A row a text: what the page's list of texts shows, and the second test by removal."""
+    rows = []
+    for index, study in enumerate(comparison.studies):
+        found = judged(study, comparison.settings)
+        argues = found["argue"] or {}
+        rows.append(
+            {
+                "example_index": index,
+                "text": study.example.text,
+                "attention": WORDS.get(found["verdict"], "not run"),
+                "predicted": study.target.predicted_name,
+                "predicted_probability": study.target.predicted_probability,
+                "random_beaten_comprehensiveness": found["beaten"],
+                "random_beaten_sufficiency": found["sufficient"],
+                "kendall_tau_leave_one_out": found["tau"],
+                "top_tokens_arguing_for": argues.get("n"),
+                "top_tokens": argues.get("of"),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -147,10 +147,10 @@ def test_the_output_is_the_sum_of_what_each_head_adds():
 def test_a_silenced_head_is_missing_from_the_output_and_nothing_else():
     attention, x = MultiHeadAttention(D_MODEL, N_HEADS).double(), torch.randn(2, 5, D_MODEL, dtype=torch.float64)
     out, site = recorded(attention, x)
-    with recording(Tape(edits=[(silence_head(0, 1), None)])):
+    with recording(Tape(edits=[silence_head(0, 1)])):
         without = attention(x)
     assert (out - without - attention.head_outputs(site.z)[:, 1]).abs().max() < 1e-14
-    with pytest.raises(EditError, match="never fired"), recording(Tape(edits=[(silence_head(7, 1), None)])):
+    with pytest.raises(EditError, match="never fired"), recording(Tape(edits=[silence_head(7, 1)])):
         attention(x)
 
 

@@ -3,10 +3,12 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
 from attnprobe import intervention as edits
+from attnprobe.attention.seam import Keep
 from attnprobe.heads import head_scores, score_heads
 from attnprobe.models import load
 from tests import tiny
@@ -65,6 +67,16 @@ def test_scores_of_uniform_attention_are_exact():
             assert table["same_position"][1, 2].item() == pytest.approx(expected, abs=1e-6)
             first = sum(1 / (i + 1) for i in range(1, n)) / (n - 1)
             assert table["first_token"][1, 2].item() == pytest.approx(first, abs=1e-6)
+
+
+def test_scores_of_some_heads_and_layers_are_those_of_the_whole_under_the_models_numbers():
+    model = load(tiny.build("bert"))
+    example = model.example(tiny.IDS)
+    whole = score_heads(model.capture(example)).set_index(["layer", "head"])
+    part = score_heads(model.capture(example, keep=Keep.of("weights", layers=[1, 2], heads=[3, 0])))
+    part = part.set_index(["layer", "head"])
+    assert list(part.index) == [(1, 3), (1, 0), (2, 3), (2, 0)]
+    pd.testing.assert_frame_equal(part, whole.loc[list(part.index)])
 
 
 def test_cross_attention_has_no_previous_token():

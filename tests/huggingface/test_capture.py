@@ -267,3 +267,104 @@ def test_a_check_that_fails_is_an_error_with_the_place_and_both_numbers(monkeypa
         model.capture(model.example(tiny.IDS))
     with pytest.warns(UserWarning, match="not what the model used"):
         model.capture(model.example(tiny.IDS), check="warn")
+
+
+def test_windows_in_the_batch_axis_are_refused_by_name():
+    from transformers import SwinConfig, SwinForImageClassification
+
+    config = SwinConfig(image_size=16, patch_size=2, window_size=2, embed_dim=8, depths=[2], num_heads=[2])
+    model = load(SwinForImageClassification(config).eval())
+    with pytest.raises(CaptureError, match="batch rows for 1 inputs"):
+        model.capture(model.example(torch.rand(3, 16, 16)))
+
+
+def test_threads_that_share_a_model_do_not_mix_embeddings_or_modes():
+    from attnprobe.attributing import attribute
+
+    module = tiny.build("bert", "sdpa").train()
+    model = load(module)
+    examples = [model.example(tiny.IDS), model.example(tiny.IDS[::-1])]
+    methods = ("input_x_gradient", "leave_one_out")
+    expected = {(m, i): attribute(model, e, m).scores for m in methods for i, e in enumerate(examples)}
+    wrong: list[tuple[str, int]] = []
+
+    def work(i: int) -> None:
+        for _ in range(8):
+            for method in methods:
+                found = attribute(model, examples[i], method).scores
+                if not torch.allclose(found, expected[method, i], atol=1e-5):
+                    wrong.append((method, i))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == [] and all(part.training for part in module.modules())
+
+
+def test_a_compiled_model_is_seen_through():
+    module = tiny.build("bert", "eager")
+    plain, compiled = load(module), load(torch.compile(module, backend="eager"))
+    assert torch.equal(
+        compiled.capture(compiled.example(tiny.IDS)).weights(), plain.capture(plain.example(tiny.IDS)).weights()
+    )
+
+
+def test_a_value_that_is_not_finite_names_its_layer():
+    from attnprobe.errors import NumericsError
+
+    module = tiny.build("bert", "eager")
+    with torch.no_grad():
+        module.bert.encoder.layer[1].attention.self.value.weight.fill_(float("nan"))
+    model = load(module)
+    with pytest.raises(NumericsError, match=r"layer 1 .* not finite"):
+        model.capture(model.example(tiny.IDS))
+
+
+def test_gradients_and_edits_are_refused_where_attention_is_outside_of_the_seam():
+    from attnprobe.attributing import attribute
+    from attnprobe.target import Target
+
+    module = tiny.build("bert", "eager")
+
+    class Mixer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    module.bert.encoder.layer[2].output.dense = torch.nn.Sequential(module.bert.encoder.layer[2].output.dense, Mixer())
+    model = load(module.eval())
+    with pytest.raises(CaptureError, match="outside of the seam"):
+        attribute(model, model.example(tiny.IDS), "attention_x_gradient", Target(label=0))
+
+
+def test_the_logits_are_measured_anew_for_longer_inputs_and_other_kernels():
+    module = tiny.build("bert", "sdpa")
+    model = load(module)
+    captures = [model.capture(model.example(tiny.IDS[:n])) for n in (5, 6, 12)]
+    module.set_attn_implementation("eager")
+    captures.append(model.capture(model.example(tiny.IDS)))
+    reused = [[c.reused for c in capture.checks if c.name.startswith("|logits")] for capture in captures]
+    assert reused == [[False], [True], [False], [False]]
+
+
+@pytest.mark.parametrize("lowest", [-1e4, -float("inf"), torch.finfo(torch.float32).min])
+def test_a_mask_of_any_very_negative_number_hides_its_keys_from_edits_too(lowest):
+    from attnprobe.intervention import uniform
+
+    model = load(tiny.build("bert", "eager"))
+    mask = torch.zeros(1, 1, 12, 12)
+    mask[..., 4] = lowest
+    example = model.example({"input_ids": torch.tensor([tiny.IDS]), "attention_mask": mask})
+    assert bool((model.capture(example, edits=[uniform()]).weights()[..., 4] == 0).all())
+
+
+def test_a_boolean_mask_of_rank_four_is_refused_where_eager_attention_would_add_it():
+    from attnprobe.errors import InputError
+
+    model = load(tiny.build("bert", "eager"))
+    mask = torch.ones(1, 1, 12, 12, dtype=torch.bool)
+    with pytest.raises(InputError, match="hides nothing"):
+        model.capture(model.example({"input_ids": torch.tensor([tiny.IDS]), "attention_mask": mask}))

@@ -15,6 +15,13 @@ MODELS = ("bert", "llama", "gpt2", "modernbert", "gemma2")
 CELLS = [(method, name) for method in methods for name in MODELS]
 
 
+def ask(model, example, method, target=None):
+    """The method with few samples: what holds of many holds of few."""
+    return attribute(
+        model, example, method, target, **({"n_samples": 5} if "n_samples" in methods[method].options else {})
+    )
+
+
 def model_of(name):
     return load(tiny.build(name, "eager", scale=2.0))
 
@@ -33,7 +40,7 @@ def test_every_method_says_what_it_is(method):
 def test_every_method_gives_one_finite_score_a_token_and_the_same_again(method, name):
     model = model_of(name)
     example = model.example(tiny.IDS)
-    first, second = attribute(model, example, method), attribute(model, example, method)
+    first, second = ask(model, example, method), ask(model, example, method)
     assert first.scores.shape == (example.n_tokens,) and bool(torch.isfinite(first.scores).all())
     assert torch.equal(first.scores, second.scores)
     assert first.method == method and first.seconds > 0
@@ -47,7 +54,7 @@ def test_every_method_leaves_the_model_as_it_was(method):
     before = {k: v.clone() for k, v in module.state_dict().items()}
     config = str(module.config)
     model = load(module)
-    attribute(model, model.example(tiny.IDS), method)
+    ask(model, model.example(tiny.IDS), method)
     assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
     assert module.training and str(module.config) == config
     assert all(p.grad is None and p.requires_grad for p in module.parameters())
@@ -59,11 +66,9 @@ def test_every_method_leaves_the_model_as_it_was(method):
 def test_every_method_works_on_frozen_parameters(method):
     module = tiny.build("bert", "sdpa", scale=2.0)
     free = load(module)
-    expected = attribute(free, free.example(tiny.IDS), method).scores
+    expected = ask(free, free.example(tiny.IDS), method).scores
     frozen = load(module.requires_grad_(False))
-    torch.testing.assert_close(
-        attribute(frozen, frozen.example(tiny.IDS), method).scores, expected, atol=1e-6, rtol=1e-4
-    )
+    torch.testing.assert_close(ask(frozen, frozen.example(tiny.IDS), method).scores, expected, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_every_signed_method_is_linear_in_a_contrast(method):
     model = model_of("bert")
     example = model.example(tiny.IDS)
     a, b, contrast = (
-        attribute(model, example, method, target).scores
+        ask(model, example, method, target).scores
         for target in (Target(label=0), Target(label=1), Target(label=0, against=1))
     )
     torch.testing.assert_close(contrast, a - b, atol=1e-5, rtol=1e-3)
@@ -84,16 +89,23 @@ def test_every_signed_method_is_linear_in_a_contrast(method):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_gives_a_text_the_same_scores_whatever_ran_before(method):
     model = model_of("bert")
-    alone = attribute(model_of("bert"), model_of("bert").example(tiny.IDS), method).scores
-    attribute(model, model.example(tiny.IDS[:5]), method)
-    torch.testing.assert_close(attribute(model, model.example(tiny.IDS), method).scores, alone, atol=1e-5, rtol=1e-5)
+    alone = ask(model_of("bert"), model_of("bert").example(tiny.IDS), method).scores
+    ask(model, model.example(tiny.IDS[:5]), method)
+    torch.testing.assert_close(ask(model, model.example(tiny.IDS), method).scores, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", list(methods))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_method_sees_more_of_a_causal_model_than_its_first_token(method):
+    model = model_of("llama")
+    assert bool((ask(model, model.example(tiny.IDS), method).scores[1:] != 0).any())
 
 
 @pytest.mark.parametrize("method", list(methods))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_runs_on_one_token(method):
     model = model_of("bert")
-    assert attribute(model, model.example([7]), method).scores.shape == (1,)
+    assert ask(model, model.example([7]), method).scores.shape == (1,)
 
 
 @pytest.mark.parametrize("method", list(methods))
@@ -101,7 +113,7 @@ def test_every_method_runs_on_one_token(method):
 def test_every_method_answers_or_refuses_with_a_reason_on_an_encoder_decoder(method):
     model = load(tiny.build("bart"))
     try:
-        found = attribute(model, model.example(tiny.IDS, answer=[4, 5]), method)
+        found = ask(model, model.example(tiny.IDS, answer=[4, 5]), method)
     except AttnprobeError as error:
         assert "encoder-decoder" in str(error)
     else:
@@ -119,4 +131,4 @@ def test_every_method_refuses_an_option_it_does_not_have(method):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_runs_on_a_planted_model(method):
     made = planted("P1")
-    assert attribute(made.model, made.example, method).scores.shape == made.truth.shape
+    assert ask(made.model, made.example, method).scores.shape == made.truth.shape

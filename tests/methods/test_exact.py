@@ -33,7 +33,7 @@ PLANTED = [
     ("P1c", "input_x_gradient", {}, [-1.362, -1.362, 1, 0]),
     ("P1c", "integrated_gradients", {"tolerance": 1e-4}, [-0.508, -0.508, 2.015, 0]),
     ("P1c", "leave_one_out", {}, [-1.5, -1.5, 1, 0]),
-    ("P1c", "shapley_sampling", {"n_samples": 400}, [-0.5, -0.5, 2, 0]),
+    ("P1c", "shapley_sampling", {"n_samples": 100}, [-0.5, -0.5, 2, 0]),
     ("P1c", "value_zeroing", {"read": "target"}, [0, 0, 1, 0]),
     ("P3A", "raw_attention", {}, [0.1, 0.525, 0.375]),
     ("P3B", "raw_attention", {}, [0.1, 0.375, 0.525]),
@@ -48,7 +48,7 @@ PLANTED = [
     ("P5", "input_x_gradient", {}, [0, 0.815, 0]),
     ("P5", "value_zeroing", {"read": "target"}, [0.0025, 0.815, 0.81]),
     ("P6", "leave_one_out", {}, [0, 0, 0]),
-    ("P6", "shapley_sampling", {"n_samples": 400}, [0, 0.5, 0.5]),
+    ("P6", "shapley_sampling", {"n_samples": 100}, [0, 0.5, 0.5]),
     ("P7", "input_x_gradient", {}, [0, 1, 1]),
     ("P7", "leave_one_out", {}, [0, 1, 1]),
     ("P8", "leave_one_out", {}, [0, -1, -2]),
@@ -65,7 +65,7 @@ def test_a_method_gives_the_exact_value_on_a_planted_model(name, method, options
     made = planted(name)
     found = attribute(made.model, made.example, method, **options).scores
     sampled = method == "shapley_sampling" and name in ("P6", "P1c")
-    atol = 0.08 if sampled else 2e-2 if method == "integrated_gradients" else 6e-4
+    atol = 0.15 if sampled else 2e-2 if method == "integrated_gradients" else 6e-4
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), atol=atol, rtol=0)
 
 
@@ -170,7 +170,7 @@ def test_shapley_values_approach_the_exact_ones_within_their_standard_error(bert
             before = value[tuple(kept)]
             kept[j] = True
             exact[j] += (value[tuple(kept)] - before) / len(orders)
-    found = attribute(bert, short, "shapley_sampling", n_samples=200)
+    found = attribute(bert, short, "shapley_sampling", n_samples=40)
     assert abs(found.residual) < 1e-4
     assert bool(((found.scores - exact).abs() <= 4 * found.standard_error + 1e-3).all())
 

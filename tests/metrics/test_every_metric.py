@@ -1,6 +1,7 @@
 """Every registered metric passes here; a new one is tested without a new file."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy import stats
 
 from attnprobe.attributing import attribute
 from attnprobe.intervals import kendall_over_tokens, over_texts
+from attnprobe.methods.controls import seed_of
 from attnprobe.metrics import agreement, faithfulness
 from attnprobe.metrics.erasure import removed
 from attnprobe.models import load
@@ -103,20 +105,50 @@ def test_ties_are_broken_by_position_and_special_tokens_never_removed():
     assert gone.nonzero().flatten().tolist() == (~special).nonzero().flatten().tolist()[: int(gone.sum())]
 
 
+def test_a_constant_agrees_with_nothing():
+    for name, entry in agreement.items():
+        assert math.isnan(entry.function(torch.zeros(7), torch.zeros(7))), name
+        assert math.isnan(entry.function(A, torch.ones(7))), name
+
+
+def test_random_scores_differ_for_pairs_and_pictures_that_share_a_text():
+    model = load(tiny.build("bert"))
+    example = model.example(tiny.IDS)
+    texts = [example, replace(example, pair="a film"), replace(example, pair="a plot"), model.example(tiny.IDS)]
+    alone, film, plot, again = (attribute(model, e, "random_scores").scores for e in texts)
+    assert torch.equal(alone, again) and not torch.equal(film, plot) and not torch.equal(alone, film)
+    pictures = [replace(example, inputs=example.inputs | {"pixel_values": torch.full((1, 2), v)}) for v in (0.1, 0.2)]
+    assert seed_of(pictures[0]) != seed_of(pictures[1])
+
+
 def test_intervals_over_texts_hold_the_mean_and_shrink_with_n():
     draw = np.random.default_rng(0).normal(size=400)
     few, many = (over_texts(list(draw[:n]), n_resamples=500, seed=0) for n in (20, 400))
     assert few.low < few.mean < few.high and many.high - many.low < few.high - few.low
-    assert math.isnan(over_texts([0.3], n_resamples=10, seed=0).low)
     assert over_texts([0.3, math.nan, 0.5], n_resamples=50, seed=0).n == 2
     assert over_texts([], n_resamples=10, seed=0).n == 0
 
 
-def test_intervals_over_texts_cover_at_their_level():
-    """Nominal 95 %; the percentile bootstrap of 30 normal values covers a little less."""
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_fewer_than_six_texts_have_no_interval(n):
+    found = over_texts([0.1 * i for i in range(n)], n_resamples=50, seed=0)
+    assert math.isnan(found.low) and math.isnan(found.high) and found.n == n
+    assert math.isfinite(over_texts([0.1 * i for i in range(6)], n_resamples=50, seed=0).low)
+
+
+@pytest.mark.parametrize(("n", "least"), [(6, 0.895), (8, 0.9), (30, 0.91)])
+def test_intervals_over_texts_cover_near_their_level_for_few_texts_too(n, least):
+    """Nominal 95 %; measured 93.1, 94.1 and 94.6 %. The percentile bootstrap that is not expanded has 87 % at 6."""
     rng = np.random.default_rng(1)
-    found = [over_texts(list(rng.normal(size=30)), n_resamples=300, seed=i) for i in range(200)]
-    assert 0.88 <= np.mean([i.low <= 0 <= i.high for i in found]) <= 0.99
+    found = [over_texts(list(rng.normal(size=n)), n_resamples=1000, seed=i) for i in range(400)]
+    assert least <= np.mean([i.low <= 0 <= i.high for i in found]) <= 0.99
+
+
+def test_intervals_of_skewed_values_cover_less_but_not_far_less():
+    """Exponential values, 8 texts: measured 90 %."""
+    rng = np.random.default_rng(2)
+    found = [over_texts(list(rng.exponential(size=8)), n_resamples=1000, seed=i) for i in range(400)]
+    assert np.mean([i.low <= 1 <= i.high for i in found]) >= 0.86
 
 
 def test_tau_over_tokens_equals_resampling_by_scipy():

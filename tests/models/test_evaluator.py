@@ -163,3 +163,12 @@ def test_embeddings_that_are_the_models_own_change_nothing_on_any_architecture()
 def test_a_row_that_makes_no_sense_is_an_error(example, make, message):
     with pytest.raises(InputError, match=message):
         make(example)
+
+
+def test_an_answer_is_not_remembered_after_a_parameter_has_changed(model, example):
+    target = model.resolve(example)
+    with remembering():
+        before = targets(model, [Row(example)], target)
+        with torch.no_grad():
+            model.module.classifier.weight.zero_()
+        assert targets(model, [Row(example)], target) != before

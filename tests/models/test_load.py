@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, pipeline
 
@@ -93,3 +94,70 @@ def test_a_pair_of_texts_has_spans_and_words_of_both(folder):
 def test_a_list_of_words_is_read_as_words(folder):
     model = load(folder)
     assert model.example(["a", "good", "film"]).tokens == model.example("a good film").tokens
+
+
+class Headed(torch.nn.Module):
+    """A pretrained body under a head of somebody's own, behind a table that is not the body's embedding."""
+
+    def __init__(self, body, n_outputs):
+        super().__init__()
+        self.regions = torch.nn.Embedding(60, 32)
+        self.body, self.head, self.config = body, torch.nn.Linear(32, n_outputs), body.config
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        states = self.body(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).last_hidden_state
+        return self.head(states[:, 0]) + 0 * self.regions(input_ids[:, :1]).sum()
+
+
+@pytest.mark.parametrize("wrap", [torch.nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
+def test_what_spreads_or_compiles_a_model_keeps_its_names(module, tokenizer, wrap):
+    model, plain = load((wrap(module), tokenizer)), load((module, tokenizer))
+    assert model.outputs.names == plain.outputs.names == ("LABEL_0", "LABEL_1", "LABEL_2")
+    example = model.example("a good film")
+    assert model.resolve(example).description == plain.resolve(plain.example("a good film")).description
+
+
+@pytest.mark.parametrize("n_outputs", [2, 3, 5])
+def test_outputs_are_named_by_the_configuration_only_where_it_has_as_many(module, tokenizer, n_outputs):
+    model = load((Headed(module.bert, n_outputs).eval(), tokenizer))
+    names = [f"LABEL_{i}" if n_outputs == 3 else str(i) for i in range(n_outputs)]
+    assert list(model.outputs.names) == names
+    assert model.resolve(model.example("a good film"), "1").label == 1
+
+
+def test_a_hidden_state_is_no_word(module, tokenizer):
+    model = load((module.bert, tokenizer))
+    assert len(model.outputs.names) == 32 and model.outputs.name(7) == "7"
+
+
+def test_as_many_outputs_as_words_are_words(module, tokenizer):
+    model = load((Headed(module.bert, len(tokenizer)).eval(), tokenizer))
+    assert model.outputs.names is None and model.outputs.index("film") == WORDS.index("film")
+
+
+def test_the_embedding_is_the_bodys_own(module, tokenizer):
+    model = load((Headed(module.bert, 2).eval(), tokenizer))
+    assert model.embedding is module.bert.embeddings.word_embeddings
+
+
+def test_without_a_body_the_embedding_is_the_table_that_is_called_with_the_ids():
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.positions, self.words = torch.nn.Embedding(16, 8), torch.nn.Embedding(16, 8)
+
+        def forward(self, input_ids):
+            return (self.words(input_ids) + self.positions(torch.arange(input_ids.shape[1]))).sum(1)
+
+    network = Bare()
+    assert load(network).embedding is network.words
+
+
+def test_a_class_of_ones_own_answers_like_the_one_it_extends(tokenizer):
+    class Mine(transformers.GPT2LMHeadModel):
+        pass
+
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=4, vocab_size=len(tokenizer), n_positions=64)
+    model = load((Mine(config).eval(), tokenizer))
+    example = model.example("a good film")
+    assert model.outputs.names is None and model.resolve(example, "film").position == example.n_tokens - 1

@@ -44,6 +44,15 @@ def test_scripts_run_without_a_word_and_fill_every_figure(which, request, tmp_pa
     assert len(re.findall(r'<td class="self"', html)) == methods
 
 
+def test_bars_of_disagreement_are_as_high_as_the_number_above_them(one, tmp_path):
+    html, _ = opened(one, tmp_path)
+    bars = re.findall(r'<td class="d[^"]*" title="[^"]*">([\d.]+)<i style="height: ?(\d+)px', html)
+    numbers, heights = [float(n) for n, _ in bars], [int(h) for _, h in bars]
+    assert len(bars) == one.studies[0].example.n_tokens - 2 and max(heights) == 28
+    for value, height in zip(numbers, heights, strict=True):
+        assert abs(height - (2 + 26 * value / max(numbers))) <= 1 + 26 * 0.05 / max(numbers) * 2
+
+
 def test_hostile_tokens_stay_text_in_the_browser(hostile, tmp_path):
     html, _ = opened(hostile, tmp_path)
     assert "<b></b>" not in html

@@ -156,7 +156,7 @@ def test_the_tables_beside_the_page_equal_the_comparison(one, tmp_path):
     path = write(one, tmp_path / "new" / "page.html", command="c")
     assert path == tmp_path / "new" / "page.html" and path.read_text("utf-8") == page(one, command="c")
     assert sorted(p.name for p in path.parent.iterdir()) == ["page", "page.html"]
-    assert sorted(p.stem for p in (tmp_path / "new" / "page").iterdir()) == sorted(one.tables)
+    assert sorted(p.stem for p in (tmp_path / "new" / "page").iterdir()) == sorted([*one.tables, "heads", "texts"])
     for name, table in one.tables.items():
         read_back = pd.read_csv(tmp_path / "new" / "page" / f"{name}.csv")
         assert list(read_back.columns) == list(table.columns) and len(read_back) == len(table)

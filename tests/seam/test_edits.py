@@ -188,3 +188,99 @@ def test_replaced_z_takes_away_the_weights_that_no_longer_hold(llama, example):
     capture = llama.capture(example, edits=[lambda site: site.replace(z=torch.zeros_like(site.z))])
     with pytest.raises(CaptureError, match="an edit replaced"):
         capture.weights()
+
+
+class TestRowsOfOneBatch:
+    """What a row gives does not depend on what else is in its batch."""
+
+    @pytest.fixture
+    def bert(self):
+        return load(tiny.build("bert", "sdpa"))
+
+    def both(self, model, rows):
+        with torch.no_grad():
+            return logits(model, rows), torch.cat([logits(model, [row]) for row in rows])
+
+    def test_an_edit_given_twice_acts_twice_on_its_row_and_on_no_other(self, bert):
+        example, edit = bert.example(tiny.IDS), edits.permute(seed=1)
+        together, apart = self.both(bert, [Row(example), Row(example, edits=(edit, edit)), Row(example, edits=(edit,))])
+        torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(apart[1], apart[2])
+
+    def test_each_row_keeps_the_order_of_its_edits(self, bert):
+        example = bert.example(tiny.IDS)
+        silence, given = edits.silence_head(2, 0), edits.replace_weights(2, torch.full((1, 12, 12), 1 / 12))
+        rows = [Row(example, edits=(silence, given)), Row(example, edits=(given, silence))]
+        together, apart = self.both(bert, rows)
+        torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(apart[0], apart[1])
+
+    def test_a_shuffle_is_the_same_in_every_row(self, bert):
+        edit = edits.permute(seed=1)
+        rows = [Row(bert.example(tiny.IDS), edits=(edit,)), Row(bert.example(tiny.IDS[::-1]), edits=(edit,))]
+        together, apart = self.both(bert, rows)
+        torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+
+    def test_a_row_without_a_mask_does_not_take_it_from_another(self, bert):
+        masked = bert.example(
+            {"input_ids": torch.tensor([tiny.IDS]), "attention_mask": torch.tensor([[1] * 5 + [0] + [1] * 6])}
+        )
+        plain = bert.example({"input_ids": torch.tensor([tiny.IDS])})
+        together, apart = self.both(bert, [Row(plain), Row(masked)])
+        torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(apart[0], apart[1])
+
+
+def test_a_question_asked_inside_an_edit_is_no_part_of_the_recording(llama, example):
+    from attnprobe.models.evaluator import targets
+
+    target = llama.resolve(example)
+    plain = targets(llama, [Row(example)], target)
+    asked = []
+
+    def ask(site):
+        if site.layer == 1:
+            asked.append(targets(llama, [Row(example)], target))
+        return site.replace(weights=torch.zeros_like(site.weights))
+
+    capture = llama.capture(example, edits=[ask])
+    assert torch.equal(asked[0], plain)
+    assert [s.layer for s in capture.sites] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda s: s.replace(z=s.z.double()), "float64, expected .* torch.float32"),
+        (lambda s: s.z, "returned Tensor"),
+    ],
+)
+def test_an_edit_that_the_model_could_not_go_on_with_is_an_error(llama, example, edit, message):
+    with pytest.raises(EditError, match=message):
+        llama.capture(example, edits=[edit])
+
+
+def test_heads_and_layers_keep_their_numbers_when_only_some_are_kept(llama, example):
+    whole = llama.capture(example, keep=Keep.of("z"))
+    part = llama.capture(example, keep=Keep.of("z", layers=[1, 2], heads=[2, 3]))
+    by_whole, by_part = (llama.capture(example, edits=[edits.mean_head(1, 2, [c])]).logits for c in (whole, part))
+    assert torch.equal(by_whole, by_part)
+    with pytest.raises(EditError, match="kept no 'z' of layer 0, head 2"):
+        edits.mean_head(0, 2, [part])
+    with pytest.raises(EditError, match="kept no 'z' of layer 1, head 0"):
+        edits.mean_head(1, 0, [part])
+
+
+def test_mean_head_of_several_stacks_asks_which():
+    model = load(tiny.build("t5"))
+    capture = model.capture(tiny.example(model, "t5"), keep=Keep.of("z"))
+    with pytest.raises(EditError, match="several stacks"):
+        edits.mean_head(0, 0, [capture])
+
+
+def test_frozen_parameters_leave_scores_to_edit(example):
+    model = load(tiny.build("llama").requires_grad_(False))
+    capture = model.capture(
+        example, edits=[edits.knock_out(7, 2)], differentiable=True, check="off", keep=Keep.of("scores")
+    )
+    assert capture.sites[0].scores is not None and capture.logits.requires_grad

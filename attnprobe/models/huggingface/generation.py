@@ -8,7 +8,9 @@ from torch import Tensor
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
-from attnprobe.target import ResolvedTarget
+from attnprobe.models.huggingface.places import unwrapped
+from attnprobe.models.huggingface.reading import Limits
+from attnprobe.target import ResolvedTarget, Scale
 
 if TYPE_CHECKING:
     from attnprobe.models.huggingface.model import HuggingFaceModel
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
 MAX_ANSWER = 32
 
 
-def with_answer(model: "HuggingFaceModel", example: Example, answer: str | list[int] | None) -> Example:
+def with_answer(model: "HuggingFaceModel", example: Example, answer: Any) -> Example:
     """The example with decoder ids: the start token and all but the last token of the answer."""
-    if "Classification" in type(model.module).__name__:
+    if "Classification" in type(unwrapped(model.module)).__name__:
         return example
     config: Any = model.config
     start = config.decoder_start_token_id if config.decoder_start_token_id is not None else config.bos_token_id
@@ -28,15 +30,13 @@ def with_answer(model: "HuggingFaceModel", example: Example, answer: str | list[
     read = [start, *ids[:-1]]
     decoder = torch.tensor([read])
     names = model.tokenizer.convert_ids_to_tokens(read) if model.tokenizer is not None else [str(i) for i in read]
-    notes = {"answer_ids": tuple(ids), "decoder_tokens": tuple(names)}
+    notes = {**example.notes, "answer_ids": tuple(ids), "decoder_tokens": tuple(names)}
     return replace(example, inputs={**example.inputs, "decoder_input_ids": decoder}, notes=notes)
 
 
-def _answer_ids(model: "HuggingFaceModel", example: Example, answer: str | list[int] | None) -> list[int]:
-    if isinstance(answer, str):
-        return list(model.tokenizer(text_target=answer)["input_ids"])
+def _answer_ids(model: "HuggingFaceModel", example: Example, answer: Any) -> list[int]:
     if answer is not None:
-        return list(answer)
+        return _given_ids(model, answer)
     inputs = {k: v.to(model._device) for k, v in example.inputs.items()}
     module: Any = model.module
     if not hasattr(module, "generate") or not module.can_generate():
@@ -47,20 +47,36 @@ def _answer_ids(model: "HuggingFaceModel", example: Example, answer: str | list[
     return ids or [model.config.eos_token_id or 0]  # type: ignore[union-attr]
 
 
-def answer_target(model: "HuggingFaceModel", example: Example) -> ResolvedTarget:
-    """The log-probability of the whole answer, summed over its tokens."""
+def _given_ids(model: "HuggingFaceModel", answer: Any) -> list[int]:
+    """Token ids of an answer given as a text or as ids, checked."""
+    if isinstance(answer, str) and model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer, so an answer is a list of token ids, got {answer!r}")
+    if isinstance(answer, str):
+        answer = model.tokenizer(text_target=answer)["input_ids"]
+    try:
+        ids = torch.as_tensor(answer)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"an answer is a text or a list of token ids, got {type(answer).__name__}") from error
+    if ids.ndim != 1 or ids.numel() == 0:
+        raise InputError(f"an answer has at least one token, in one list, got the shape {list(ids.shape)}")
+    Limits.of(model.module, model.tokenizer, model.config).check_ids(ids, "the answer's ids")
+    return [int(index) for index in ids]
+
+
+def answer_target(model: "HuggingFaceModel", example: Example, scale: str = "log_probability") -> ResolvedTarget:
+    """The log-probability of the whole answer, summed over its tokens; on scale "probability" its exponential."""
     ids = torch.tensor(example.notes["answer_ids"])
 
     def log_probability(logits: Tensor) -> Tensor:
-        return (
-            logits[:, : len(ids)]
-            .log_softmax(-1)
-            .gather(-1, ids.to(logits.device)[None, :, None].expand(len(logits), -1, 1))
-            .sum((1, 2))
-        )
+        chosen = ids.to(logits.device)[None, :, None].expand(len(logits), -1, 1)
+        return logits[:, : len(ids)].log_softmax(-1).gather(-1, chosen).sum((1, 2))
+
+    def probability(logits: Tensor) -> Tensor:
+        return log_probability(logits).exp()
 
     text = model.tokenizer.decode(ids, skip_special_tokens=True) if model.tokenizer is not None else str(ids.tolist())
-    name = f"log-probability of the answer '{text}'"
-    return ResolvedTarget(
-        -1, name, None, None, None, "log_probability", -1, text, float("nan"), float("nan"), log_probability
-    )
+    chosen_scale: Scale = "probability" if scale == "probability" else "log_probability"
+    function = probability if chosen_scale == "probability" else log_probability
+    nan = float("nan")
+    name = f"{chosen_scale.replace('_', '-')} of the answer '{text}'"
+    return ResolvedTarget(-1, name, None, None, None, chosen_scale, -1, text, nan, nan, function)

@@ -3,12 +3,13 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from attnprobe.errors import CaptureError
+from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
 from attnprobe.models.huggingface.reading import TOKEN_AXIS
 from attnprobe.models.rows import RENORMALISING, Row, fill, filler
@@ -27,7 +28,8 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
         return looked_up[id(example)]
 
     real = [_real(model, row, embed) for row in rows]
-    inputs = [_inputs(row) for row in real]
+    inputs = _alike([_inputs(row) for row in real])
+    _check_mask(model, inputs[0])
     batch: dict[str, Any] = {name: torch.cat([i[name] for i in inputs]).to(model._device) for name in inputs[0]}
     if "use_cache" in inspect.signature(model.module.forward).parameters:
         batch["use_cache"] = False
@@ -35,6 +37,28 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
         return batch, None
     vectors = [embed(row.example) if row.embeddings is None else row.embeddings for row in real]
     return batch, torch.stack(vectors)
+
+
+def _alike(inputs: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """The same names for every row: a row without a mask gets one that hides nothing."""
+    names = {name for given in inputs for name in given}
+    for given in inputs:
+        missing = names - set(given)
+        if missing - {"attention_mask"}:
+            raise InputError(f"rows of one pass have the same inputs; one has no {min(missing - {'attention_mask'})}")
+        if missing:
+            given["attention_mask"] = torch.ones_like(given["input_ids"])
+    return inputs
+
+
+def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Tensor]) -> None:
+    mask = inputs.get("attention_mask")
+    eager = getattr(model.config, "_attn_implementation", None) in (None, "eager")
+    if mask is not None and mask.ndim == 4 and not mask.is_floating_point() and eager:
+        raise InputError(
+            "eager attention would add this mask of rank 4 as 0 and 1, which hides nothing; give an additive float "
+            "mask (0 and a very negative number)"
+        )
 
 
 def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor]) -> Row:
@@ -51,12 +75,20 @@ def _inputs(row: Row) -> dict[str, Tensor]:
         return inputs
     kept = row.kept.cpu()
     if row.operator == "delete":
-        return {n: v[:, kept] if n in TOKEN_AXIS else v for n, v in inputs.items()}
+        cut = {n: v[:, kept] if n in TOKEN_AXIS and v.ndim == 2 else v for n, v in inputs.items()}
+        mask = inputs.get("attention_mask")
+        if mask is not None and mask.ndim == 4:  # [1 head query key]
+            cut["attention_mask"] = mask[..., kept, :][..., kept]
+        return cut
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     # A mask of rank 4 [1 head query key] hides a key in every row.
     hidden = torch.finfo(mask.dtype).min if mask.is_floating_point() else 0
     inputs["attention_mask"] = mask.masked_fill(~kept, hidden)
     return inputs
+
+
+# The embeddings that this context puts in; other threads that run the same module meanwhile have none.
+_override: ContextVar[Tensor | None] = ContextVar("attnprobe_embeddings", default=None)
 
 
 @contextmanager
@@ -68,13 +100,14 @@ def embedding_override(model: "HuggingFaceModel", embeddings: Tensor | None) -> 
     used: list[bool] = []
 
     def hook(part: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        if used or output.shape[:2] != embeddings.shape[:2]:
+        if used or _override.get() is not embeddings or output.shape[:2] != embeddings.shape[:2]:
             return output
         used.append(True)
         return embeddings.to(output.dtype)
 
     weight = getattr(model.embedding, "weight", None)
     shared = [p for p in model.module.modules() if isinstance(p, nn.Embedding) and p.weight is weight]
+    token = _override.set(embeddings)
     handles = [part.register_forward_hook(hook) for part in shared]
     try:
         yield
@@ -85,3 +118,4 @@ def embedding_override(model: "HuggingFaceModel", embeddings: Tensor | None) -> 
     finally:
         for handle in handles:
             handle.remove()
+        _override.reset(token)

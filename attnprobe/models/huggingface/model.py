@@ -9,18 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnprobe.attention.seam import Keep, Tape, recording
-from attnprobe.errors import CaptureError, InputError
+from attnprobe.attention.seam import Keep, Tape, recording, silent
+from attnprobe.errors import CaptureError, InputError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.inputs import embedding_override, model_inputs
 from attnprobe.models.huggingface.interface import routed
 from attnprobe.models.huggingface.outputs import HuggingFaceOutputs
-from attnprobe.models.huggingface.places import locator
-from attnprobe.models.huggingface.reading import read
+from attnprobe.models.huggingface.places import first_called, locator, unwrapped, word_embedding
+from attnprobe.models.huggingface.reading import Limits, read
 from attnprobe.models.huggingface.watch import attention_modules, unseen_attention
 from attnprobe.models.model import Model, Stack
 from attnprobe.models.modes import evaluating
 from attnprobe.models.rows import Row
+from attnprobe.target import ResolvedTarget, Target, as_target
 
 
 class HuggingFaceModel(Model):
@@ -32,13 +33,16 @@ class HuggingFaceModel(Model):
     def __init__(
         self, module: nn.Module, tokenizer: Any = None, name: str | None = None, numerics: str = "delegate"
     ) -> None:
-        self.module = module
+        self.module = getattr(module, "_orig_mod", module)  # compiled code cannot be watched; what it was made from can
         self.tokenizer = tokenizer
         self.numerics = numerics
-        self.config = getattr(module, "config", None)
+        self.config = getattr(unwrapped(module), "config", None)
         self.name = name or getattr(self.config, "name_or_path", "") or type(module).__name__
-        self.outputs = HuggingFaceOutputs(module, tokenizer)
+        self.outputs = HuggingFaceOutputs(self.module, tokenizer, self._n_outputs)
         self.unseen = None
+
+    def __repr__(self) -> str:
+        return f"HuggingFaceModel({self.name!r}, {type(self.module).__name__})"
 
     @property
     def _device(self) -> torch.device:
@@ -48,12 +52,16 @@ class HuggingFaceModel(Model):
     @property
     def embedding(self) -> nn.Module:
         """The module that turns ids (or pixels) into vectors."""
-        module: Any = self.module
-        found = module.get_input_embeddings() if hasattr(module, "get_input_embeddings") else None
-        found = found or next((m for m in self.module.modules() if isinstance(m, nn.Embedding)), None)
+        found = word_embedding(self.module) or self._looked_up
         if found is None:
             raise InputError(f"{self.name} has no input embedding that could be found")
         return found
+
+    @cached_property
+    def _looked_up(self) -> nn.Module | None:
+        """Of a network without a body that names its embedding: the one that is called with the input ids."""
+        tables = [part for part in self.module.modules() if isinstance(part, nn.Embedding)]
+        return first_called(self.module, tables) if len(tables) > 1 else next(iter(tables), None)
 
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
@@ -69,11 +77,21 @@ class HuggingFaceModel(Model):
         )
 
     def _probe(self) -> Example:
-        if getattr(self.module, "main_input_name", "input_ids") == "pixel_values":
-            size = self.config.image_size  # type: ignore[union-attr]
-            height, width = (size, size) if isinstance(size, int) else size
-            return self.example(torch.zeros(getattr(self.config, "num_channels", 3), height, width))
-        return self.example("a") if self.tokenizer is not None else self.example([1, 2])
+        from attnprobe.models.huggingface.pictures import blank_picture, is_picture
+
+        if is_picture(self.module, None):
+            return self.example(blank_picture(self.config))
+        end = getattr(self.config, "eos_token_id", None)
+        ids = [1, end if isinstance(end, int) else 1]
+        return self.example(ids if self.tokenizer is None else "a")
+
+    def _n_outputs(self) -> int | None:
+        """Number of outputs (at each position), as a short input shows it; None where the model does not read one."""
+        try:
+            with torch.no_grad():
+                return int(self.forward([Row(self._probe())]).shape[-1])
+        except (InputError, RuntimeError, TypeError, ValueError, LookupError):
+            return None
 
     @cached_property
     def fillers(self) -> dict[str, Tensor]:
@@ -98,7 +116,7 @@ class HuggingFaceModel(Model):
         }
         return {name: vector for name, vector in order.items() if vector is not None}
 
-    def example(self, text: Any, pair: str | None = None, **options: Any) -> Example:
+    def example(self, text: Any, pair: Any = None, **options: Any) -> Example:
         """Read a text, a pair, a list of words, token ids, a BatchEncoding, or a picture as this model does.
 
         truncate: cut a text that is too long (the example says by how much) instead of raising `InputError`.
@@ -109,12 +127,22 @@ class HuggingFaceModel(Model):
 
         if isinstance(text, Example):
             return text
+        unknown = [name for name in options if name not in ("truncate", "answer")]
+        if unknown:
+            raise InputError(f"example has no option '{unknown[0]}'; {nearest(unknown[0], ('truncate', 'answer'))}")
         if is_picture(self.module, text):
-            return read_picture(self.tokenizer, self.config, text)
+            return read_picture(self, text)
+        if "MultipleChoice" in type(unwrapped(self.module)).__name__:
+            raise InputError(
+                f"{self.name} chooses among several texts at once, which attnprobe does not read; give a "
+                "classifier of one text or pair"
+            )
         answer = options.pop("answer", None)
-        example = read(self.tokenizer, self.config, text, pair, **options)
+        example = read(self.tokenizer, Limits.of(self.module, self.tokenizer, self.config), text, pair, **options)
         if getattr(self.config, "is_encoder_decoder", False) and "decoder_input_ids" not in example.inputs:
-            example = with_answer(self, example, answer)
+            return with_answer(self, example, answer)
+        if answer is not None:
+            raise InputError(f"{self.name} takes no answer: only an encoder-decoder without decoder_input_ids does")
         return example
 
     def embed(self, example: Example) -> Float[Tensor, "token d_model"]:
@@ -131,7 +159,8 @@ class HuggingFaceModel(Model):
         inputs, embeddings = model_inputs(self, rows)
         with evaluating(self.module), embedding_override(self, embeddings):
             if tape is None:
-                return answer_of(self.module(**inputs))
+                with silent():  # an edit that asks the model something is no part of the recording
+                    return answer_of(self.module(**inputs))
             with self.listening(tape):
                 return self._first_pass(inputs, tape) if self.unseen is None else answer_of(self.module(**inputs))
 
@@ -161,15 +190,18 @@ class HuggingFaceModel(Model):
     def _locate(self) -> Any:
         return locator(self.module)
 
-    def resolve(self, example: Example, target: Any = None) -> Any:
-        """The target with every choice made; an encoder-decoder's default is its answer's log-probability."""
-        from attnprobe.models.huggingface.generation import answer_target
-        from attnprobe.target import Target
+    def resolve(self, example: Example, target: Any = None) -> ResolvedTarget:
+        """The target with every choice made; an encoder-decoder's default is its answer's log-probability.
 
-        target = target or Target()
-        if target == Target(scale=target.scale) and "answer_ids" in example.notes:
-            return answer_target(self, example)
-        return super().resolve(example, target)
+        Of a whole answer the scale "probability" is explained as such; "logit" (the default) and "log_probability"
+        both mean its log-probability.
+        """
+        from attnprobe.models.huggingface.generation import answer_target
+
+        wanted = as_target(target)
+        if wanted == Target(scale=wanted.scale) and "answer_ids" in example.notes:
+            return answer_target(self, example, wanted.scale)
+        return super().resolve(example, wanted)
 
     def describe(self) -> dict[str, Any]:
         """Facts for reports."""

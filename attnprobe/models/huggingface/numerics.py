@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnprobe.errors import CaptureError
+from attnprobe.errors import CaptureError, NumericsError
 from attnprobe.site import Normalizer, Place, Site, softmax
 
 SOFTMAX_CALLS = (torch.softmax, torch.Tensor.softmax, functional.softmax)
 MATRIX_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm)
+# A mask hides a key by a very negative number: the smallest of the type, -inf, or -1e4; a bias is never so large.
+HIDDEN = -1e3
 # What the formula below takes into account, or what only tells a kernel what the mask says already.
 KNOWN_TO_OWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "sliding_window"}
 
@@ -42,7 +44,7 @@ def additive_mask(
 def visible_keys(mask: Tensor | None) -> Tensor | None:
     """Which keys an additive mask leaves visible, None for all."""
     # Eager attention adds a boolean mask as 0 and 1, which hides nothing.
-    return None if mask is None or not mask.is_floating_point() else mask > torch.finfo(mask.dtype).min / 2
+    return None if mask is None or not mask.is_floating_point() else mask > HIDDEN
 
 
 @dataclass
@@ -85,6 +87,8 @@ def delegate(
         raise CaptureError(
             f"{place}: no softmax followed by weights @ value was seen in {eager.__module__}.{eager.__name__}"
         )
+    if not bool(torch.isfinite(seen.z).all()):
+        raise NumericsError(f"{place}: the attention output is not finite (NaN or overflow); try float32 or bfloat16")
     if mixed.shape != seen.z.transpose(1, 2).shape or not torch.equal(mixed, seen.z.transpose(1, 2)):
         raise CaptureError(
             f"{place}: {eager.__module__}.{eager.__name__} changes weights @ value before it hands it on"

@@ -1,10 +1,15 @@
 """Where an attention module of a transformers model belongs: its stack, its kind, its path."""
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
 
+import torch
 from torch import nn
 
-from attnprobe.attention.seam import Locate
+from attnprobe.attention.seam import Locate, silent
+from attnprobe.models.modes import evaluating
 from attnprobe.site import Kind
 
 # Word parts that name the tower of a composite model, in module paths.
@@ -16,7 +21,51 @@ TOWERS = {
     "encoder": "encoder",
     "decoder": "decoder",
 }
-CROSS = re.compile(r"cross|encdec|enc_dec|encoder_attn|encoder_decoder", re.IGNORECASE)
+# What calls itself cross-attention, or self-attention, in a class or in the steps of a path behind its layer's number.
+CROSS = re.compile(r"cross_?(modal_?)?att|enc_?dec_?att|encoder_attn|encoder_decoder_att", re.IGNORECASE)
+SELF = re.compile(r"self_?att|^self$", re.IGNORECASE)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside of what only spreads or compiles it: DataParallel and its kin, torch.compile."""
+    while True:
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            module = module._orig_mod  # type: ignore[assignment]
+        else:
+            return module
+
+
+def word_embedding(module: nn.Module) -> nn.Module | None:
+    """What a model calls its input embedding, or else the first of its parts that names one; None where none does."""
+    for part in module.modules():
+        try:
+            found = part.get_input_embeddings()  # type: ignore[operator]
+        except (AttributeError, NotImplementedError):
+            continue
+        if isinstance(found, nn.Module):
+            return found
+    return None
+
+
+def first_called(module: nn.Module, tables: Sequence[nn.Embedding]) -> nn.Embedding:
+    """The first table that looks the input ids up in a pass of a short input; the first of all where none does."""
+    ids = torch.tensor([[1, 0]], device=tables[0].weight.device)
+    called: list[nn.Embedding] = []
+
+    def note(table: nn.Module, given: tuple[Any, ...]) -> None:
+        if given and given[0].shape == ids.shape and bool((given[0] == ids).all()):
+            called.append(cast(nn.Embedding, table))
+
+    handles = [table.register_forward_pre_hook(note) for table in tables]
+    try:
+        with torch.no_grad(), evaluating(module), silent(), suppress(RuntimeError, TypeError, ValueError, LookupError):
+            module(input_ids=ids)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return next(iter(called), tables[0])
 
 
 def locator(module: nn.Module) -> Locate:
@@ -25,12 +74,36 @@ def locator(module: nn.Module) -> Locate:
 
     def locate(part: nn.Module, lengths_differ: bool) -> tuple[str, Kind, str]:
         path = paths.get(id(part), type(part).__name__)
-        named_cross = CROSS.search(path.rsplit(".", 1)[-1]) or CROSS.search(type(part).__name__)
-        # A parent such as "crossattention.self" (BERT) or "layer.1.EncDecAttention" (T5) says it as well.
-        cross = bool(named_cross or CROSS.search(path)) or lengths_differ
-        return stack_of(module, part, path), "cross" if cross else "self", path
+        return stack_of(unwrapped(module), part, path), kind_of(module, part, path, lengths_differ), path
 
     return locate
+
+
+def kind_of(module: nn.Module, part: nn.Module, path: str, lengths_differ: bool) -> Kind:
+    """Whether an attention looks at another sequence: what it says of itself, then its name, then the lengths.
+
+    Queries that are fewer than the keys are no sign of it in causal attention, which also looks at cached keys.
+    """
+    said = getattr(part, "is_cross_attention", None)
+    if isinstance(said, bool):
+        return "cross" if said else "self"
+    names = (*_own_steps(path), type(part).__name__)
+    if any(CROSS.search(name) for name in names):
+        return "cross"
+    if any(SELF.search(name) for name in names) or _causal(module, part):
+        return "self"
+    return "cross" if lengths_differ else "self"
+
+
+def _own_steps(path: str) -> list[str]:
+    """The last steps of a path, at most three, behind the last number: ["crossattention", "self"]."""
+    steps = path.split(".")
+    numbers = [index for index, step in enumerate(steps) if step.isdigit()]
+    return steps[numbers[-1] + 1 if numbers else 0 :][-3:]
+
+
+def _causal(module: nn.Module, part: nn.Module) -> bool:
+    return bool(getattr(part, "is_causal", getattr(getattr(unwrapped(module), "config", None), "is_decoder", False)))
 
 
 def stack_of(module: nn.Module, part: nn.Module, path: str) -> str:
@@ -47,5 +120,4 @@ def stack_of(module: nn.Module, part: nn.Module, path: str) -> str:
         return "vision"
     if main_input in ("input_features", "input_values"):
         return "audio"
-    causal = getattr(part, "is_causal", getattr(config, "is_decoder", False))
-    return "decoder" if causal else "encoder"
+    return "decoder" if _causal(module, part) else "encoder"

@@ -1,5 +1,6 @@
 """Looks for attention that does not pass the seam, so that nothing is missed in silence."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,10 +48,20 @@ def unseen_attention(module: nn.Module) -> Iterator[list[str]]:
     active: list[str] = []
     unseen: list[str] = []
     handles = []
+    owner = threading.get_ident()  # other threads may run the same module meanwhile
+
+    def enter(path: str) -> None:
+        if threading.get_ident() == owner:
+            active.append(path)
+
+    def leave() -> None:
+        if threading.get_ident() == owner and active:
+            active.pop()
+
     for path, part in module.named_modules():
         if is_attention(part):
-            handles.append(part.register_forward_pre_hook(lambda *_, path=path: active.append(path)))
-            handles.append(part.register_forward_hook(lambda *_: active.pop() and None, always_call=True))
+            handles.append(part.register_forward_pre_hook(lambda *_, path=path: enter(path)))
+            handles.append(part.register_forward_hook(lambda *_: leave(), always_call=True))
     try:
         with _Watch(active, unseen):
             yield unseen

@@ -7,7 +7,7 @@ var esc = function (s) { return String(s).replace(/[&<>"']/g, function (c) { ret
 /* A token: kept apart from its surroundings for right-to-left text, its visible stand-ins greyed. */
 var tok = function (s) { return "<bdi>" + esc(s).replace(/[␣⏎⇥␍⍽]/g, '<span class="iv">$&</span>') + "</bdi>"; };
 var NB = "\u202f", MINUS = "\u2212";
-var fix = function (v, d) { return v.toFixed(d).replace("-", MINUS); };
+var fix = function (v, d) { var s = v.toFixed(d); return +s === 0 ? s.replace("-", "") : s.replace("-", MINUS); };
 var sgn = function (v, d) {
   if (v == null) return "–";
   var a = Math.abs(v).toFixed(d);

@@ -22,10 +22,10 @@ function curves() {
   }).join("");
   box.innerHTML = ms.map(function (m) {
     var line = K.methods[m], mid = S.indexOf(0.2);
-    return "<figure><h3>" + glyph(m) + esc(cols > 3 || small ? INFO[m].short : INFO[m].label) + "</h3><figcaption>area <b>" + D.areas[kind][m] + "</b>" +
+    return "<figure><h3>" + glyph(m) + esc(cols > 3 || small ? INFO[m].short : INFO[m].label) + "</h3><figcaption>mean <b>" + D.areas[kind][m] + "</b>" +
       (K.random && D.areas[kind]["random orders"] ? ", random " + D.areas[kind]["random orders"] : "") + '</figcaption><svg viewBox="0 0 ' + W + " " + H +
       '" tabindex="0" role="img" data-m="' + M.indexOf(m) + '" aria-label="' + esc(INFO[m].label) + ": " + (kind === "removed" ? "with its top tokens taken away" : "with only its top tokens left") +
-      ", from " + say(line.mean[0]) + " to " + say(line.mean[mid]) + " at 20 % of the tokens. Area " + D.areas[kind][m] + '. Arrow keys step through the curve.">' + axis +
+      ", from " + say(line.mean[0]) + " to " + say(line.mean[mid]) + " at 20 % of the tokens. Mean height " + D.areas[kind][m] + '. Arrow keys step through the curve.">' + axis +
       '<path d="' + area(K.random) + '" fill="var(--band)" opacity=".85"/>' + (K.random ? '<path d="' + path(K.random.mean) + '" fill="none" stroke="var(--bandline)"/>' : "") +
       '<path d="' + area(line) + '" fill="' + colour(m) + '" opacity=".16"/><path d="' + path(line.mean) + '" fill="none" stroke="' + colour(m) +
       '" stroke-width="2.6" stroke-linejoin="round"' + (INFO[m].filled ? "" : ' stroke-dasharray="5 2.5"') + '/><g class="hair"></g></svg></figure>';
@@ -47,6 +47,7 @@ function curves() {
     S.forEach(function (v, j) { if (Math.abs(v - s) < Math.abs(S[best] - s)) best = j; });
     return best;
   };
+  $("better").textContent = "Above each curve: its mean height, " + (kind === "removed" ? "lower is better: the answer falls sooner" : "higher is better: the first tokens keep more of the answer") + ".";
   box.at(null);
 }
 function startCurves() {

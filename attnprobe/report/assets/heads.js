@@ -69,7 +69,7 @@ function facts() {
   D.head_scores.forEach(function (f) {
     if (d.scores[f.name] != null) h += '<dt title="' + esc(f.description) + '">' + esc(f.label) + "</dt><dd>" + factValue(f.name, d.scores[f.name]) + "</dd>";
   });
-  if (l.columns === s.keys) h += '<dd class="w">Most looked at: <b>' + tok(s.key_names[top[1]]) + "</b>, " + pc(top[0]) + " of the weight, mean over rows.</dd>";
+  if (l.columns === s.keys) h += '<dd class="w">Most looked at: <b>' + tok(s.key_names[top[1]]) + "</b>, " + pc(top[0]) + " of the weight, mean over all rows.</dd>";
   $("hc").innerHTML = h;
   $("mapt").textContent = "Layer " + l.layer + ", head " + headAt;
   var pooled = l.columns !== s.keys || l.rows !== s.queries;

@@ -78,11 +78,11 @@ function rows() {
   $("now").textContent = "";
 }
 function disagreement(t, line, gaps, most, floor) {
-  var h = '<tr><th scope="row"><b style="font-weight:600">Disagreement</b><small style="padding:0">ranks apart, of ' + t.n_units + "</small></th>";
+  var h = '<tr><th scope="row"><b style="font-weight:600">Disagreement</b><small style="padding:0">ranks apart × share</small></th>';
   line.forEach(function (i) {
     var s = t.spread[i], strong = s > 0 && gaps[i] >= floor;
-    h += s == null ? '<td class="d"></td>' : '<td class="d' + (strong ? " top" : "") + '" title="' + esc(t.tokens[i]) + ": ranks up to " + s + ' places apart">' +
-      Math.round(s) + '<i style="height:' + (2 + 26 * gaps[i] / most).toFixed(0) + 'px"></i></td>';
+    h += s == null ? '<td class="d"></td>' : '<td class="d' + (strong ? " top" : "") + '" title="' + esc(t.tokens[i]) + ": ranks up to " + s + " of " + t.n_units + " places apart, times the largest share of the token: " + fix(gaps[i], 1) + '">' +
+      (gaps[i] < 0.05 ? "0" : fix(gaps[i], 1)) + '<i style="height:' + (2 + 26 * gaps[i] / most).toFixed(0) + 'px"></i></td>';
   });
   return h + "</tr>";
 }
@@ -123,7 +123,7 @@ function legend() {
   $("leg").innerHTML = '<div><div>Signed: against <span aria-hidden="true">←</span> 0 <span aria-hidden="true">→</span> for ' + esc(t.answer) + '</div><div class="ramp">' +
     steps.map(function (v) { return cell(v, "s"); }).join("") + "</div>" + ticks(steps, true) + '</div><div><div>No sign: weight</div><div class="ramp">' +
     weights.map(function (v) { return cell(v, "u"); }).join("") + "</div>" + ticks(weights, false) +
-    '</div><div style="max-width:33em">% of the row’s total size. Colour grows with the square root, so small values stay visible. Top row: how many ranks the methods lie apart; bar height also counts the token’s largest share. Solid: the three highest.</div>';
+    '</div><div style="max-width:33em">% of the row’s total size. Colour grows with the square root, so small values stay visible. Top row: how many ranks the methods lie apart on a token, times its largest share under any of them. Solid: the three highest.</div>';
 }
 function values() {
   var t = text(), ms = methodsOf(t), h = "<thead><tr><th scope=\"col\">Token</th>";

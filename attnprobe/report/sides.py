@@ -1,0 +1,114 @@
+"""What speaks for attention, what against it, and what stays open: every number that bears on the claim.
+
+Verdicts come from the tables' `holds_up` and from intervals; nothing is judged here.
+"""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from attnprobe.appearance import interval, names, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.finding import Finding
+from attnprobe.report.scores import unit_of
+from attnprobe.report.texts import argue
+
+METRICS = {
+    "comprehensiveness": "Taken away, its top tokens",
+    "sufficiency": "Left alone, its top tokens",
+}
+HEADS = {
+    "yes": "What speaks against it.",
+    "no": "What speaks for attention.",
+    "open": "What speaks for either side.",
+}
+SHOWN = {"yes": ("against", "open"), "no": ("for", "open"), "open": ("for", "against", "open")}
+LABELS = {"for": "For:", "against": "Against:", "open": "Open:"}
+NOTHING = "Nothing that was measured here. Not measured: other attention weights in their place, randomised models."
+
+Said = list[tuple[str, str]]  # (side: "for", "against" or "open", sentence)
+
+
+def row(comparison: Comparison, metric: str, method: str = "raw_attention") -> pd.Series | None:
+    """The faithfulness row of a method, None where it was not run."""
+    table = comparison.faithfulness
+    found = table[(table.method == method) & (table.metric == metric)] if len(table) else table
+    return None if len(found) == 0 else found.iloc[0]
+
+
+def pair(comparison: Comparison, direction: str) -> pd.Series | None:
+    """Kendall's tau of attention and leave-one-out, None where it is not known."""
+    table, wanted = comparison.agreement, {"raw_attention", "leave_one_out"}
+    mine = (table.metric == "kendall_tau") & (table.direction == direction)
+    found = table[mine & table.method_a.isin(wanted) & table.method_b.isin(wanted)]
+    return None if found.empty or pd.isna(found.iloc[0]["mean"]) else found.iloc[0]
+
+
+def other_side(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, Any]:
+    """What the numbers say against the verdict (for "open": on both sides), by side: (label, sentences)."""
+    verdict = found[0].verdict if found else "open"
+    said = _removal(comparison) + _first_token(comparison) + _arguing(comparison) + _agreement(comparison)
+    groups = []
+    for side in SHOWN[verdict]:
+        sentences = [sentence for at, sentence in said if at == side]
+        if sentences or (side != "open" and verdict == "open"):
+            groups.append((LABELS[side], sentences or ["nothing that was measured here."]))
+    if verdict != "open" and not any(label != LABELS["open"] for label, _ in groups):
+        groups.insert(0, ("", [NOTHING]))
+    groups = [("" if label != LABELS["open"] and verdict != "open" else label, said) for label, said in groups]
+    return {"head": HEADS[verdict], "groups": groups, "good": verdict != "yes"}
+
+
+def _removal(comparison: Comparison) -> Said:
+    """The two tests by removal."""
+    unit, said = unit_of(comparison), []
+    for metric, what in METRICS.items():
+        r = row(comparison, metric)
+        if r is not None and not pd.isna(r.random_beaten):
+            side = {"yes": "for", "no": "against"}.get(r.holds_up, "open")
+            better = "more" if r.better == "higher" else "less"
+            fall = f"the answer falls by {unit.signed(r['mean'])} {unit.word}, in random orders by"
+            fall += f" {unit.signed(r.random_mean)}; {better} is better"
+            said.append((side, f"{what} beat {percent(r.random_beaten, 0)} of random orders ({metric}: {fall})."))
+    return said
+
+
+def _first_token(comparison: Comparison) -> Said:
+    """Whether attention's first token is leave-one-out's too, by sign or by size."""
+    counts = [c for study in comparison.studies if (c := argue(study))]
+    if len(comparison.studies) > 1:
+        same = sum(c["same_size"] for c in counts)
+        sentence = f"On {same} of {len(counts)} texts the token that it puts first has the largest effect of all,"
+        return [("for", sentence + " for or against, by leave-one-out.")] if same else []
+    if not counts or not (counts[0]["same_first"] or counts[0]["same_size"]):
+        return []
+    token = f"It puts “{counts[0]['first']}” first"
+    if counts[0]["same_first"]:
+        return [("for", f"{token}, as leave-one-out does.")]
+    return [("for", f"{token}, and by leave-one-out no other token has so large an effect; it argues against.")]
+
+
+def _arguing(comparison: Comparison) -> Said:
+    counts = [c for study in comparison.studies if (c := argue(study))]
+    if len(comparison.studies) != 1 or not counts or not counts[0]["against"]:
+        return []
+    c = counts[0]
+    tokens = names(f"“{t}”" for t in c["against"])
+    verb = "argues" if len(c["against"]) == 1 else "argue"
+    sentence = f"Of its top {c['of']}, {tokens} {verb} against the answer; a weight has no sign to say so."
+    return [("against", sentence)]
+
+
+def _agreement(comparison: Comparison) -> Said:
+    by_sign, by_size = pair(comparison, "signed"), pair(comparison, "size")
+    said: Said = []
+    if by_sign is None:
+        return said
+    if math.isfinite(by_sign.low):
+        words = f"Its order and leave-one-out’s: τ {signed(by_sign['mean'], 2)} {interval(by_sign.low, by_sign.high)}."
+        said.append(("for" if by_sign.low > 0 else "against" if by_sign.high < 0 else "open", words))
+    if by_size is not None and math.isfinite(by_size.low) and by_size.low > 0 and by_size["mean"] > by_sign["mean"]:
+        tau = f"{signed(by_size['mean'], 2)} {interval(by_size.low, by_size.high)}"
+        said.append(("for", f"If direction is ignored, τ is {tau}: it follows size rather than direction."))
+    return said
