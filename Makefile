@@ -57,7 +57,7 @@ check: environment
 
 pytest: environment
 	$(SAY) 'pytest: tests, doctests, notebooks; shapes enforced'
-	@$(PY) -m pytest --nbmake tests attnprobe $(NOTEBOOKS) $(ARGS)
+	@$(PY) -m pytest -n auto --nbmake tests attnprobe $(NOTEBOOKS) $(ARGS)
 
 # ---------------------------------------------------------------- other work
 

@@ -71,7 +71,7 @@ def _need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
 def agreement_heatmap(
     table: pd.DataFrame, *, metric: str = "kendall_tau", direction: str = "signed", ax: Axes | None = None
 ) -> Axes:
-    """Agreement of each pair of methods, below the diagonal; a number in brackets has an interval that contains 0."""
+    """Agreement of each pair of methods, below the diagonal; brackets: the interval contains 0, or there is none."""
     _need(table, ("metric", "direction", "method_a", "method_b", "mean", "low", "high"), "agreement_heatmap")
     rows = table[(table.metric == metric) & (table.direction == direction)]
     if rows.empty:
@@ -85,7 +85,7 @@ def agreement_heatmap(
         a, b = sorted((r["method_a"], r["method_b"]), key=names.index)
         values.loc[b, a] = r["mean"]
         tau = signed(r["mean"], 2)
-        words.loc[b, a] = f"({tau})" if r["low"] <= 0 <= r["high"] else tau
+        words.loc[b, a] = tau if r["low"] > 0 or r["high"] < 0 else f"({tau})"
     labels = [look(n).label for n in names]
     axes = ax or _new(max(4.5, 1.6 + 0.75 * len(names)), max(3.0, 1.3 + 0.5 * len(names)))
     sns.heatmap(
@@ -102,7 +102,7 @@ def agreement_heatmap(
         cbar_kws={"label": metric.replace("_", " ")},
         ax=axes,
     )
-    _note(axes, "In brackets: the interval contains 0")
+    _note(axes, "In brackets: the interval contains 0, or there is none")
     axes.tick_params(axis="y", rotation=0)
     _turn(axes, 45)
     return axes

@@ -67,7 +67,7 @@ def test_agreement_shows_each_pair_once_and_brackets_what_is_open(agreement):
     shown = np.ma.getdata(axes.collections[0].get_array()).reshape(3, 3)
     assert shown[1, 0] == 0.65 and shown[2, 0] == -0.2 and np.isnan(shown[0, 0]) and np.isnan(shown[0, 1])
     words = [t.get_text() for t in axes.texts]
-    assert words == ["+0.65", "(−0.20)", "+0.15"]
+    assert words == ["+0.65", "(−0.20)", "(+0.15)"]  # the last has no interval
 
 
 def test_bars_show_the_mean_before_the_random_band(faithfulness):

@@ -161,3 +161,8 @@ def test_a_class_of_ones_own_answers_like_the_one_it_extends(tokenizer):
     model = load((Mine(config).eval(), tokenizer))
     example = model.example("a good film")
     assert model.outputs.names is None and model.resolve(example, "film").position == example.n_tokens - 1
+
+
+def test_lm_in_the_name_of_a_model_without_a_head_makes_no_words(tokenizer):
+    config = transformers.XLMRobertaConfig(**{**tiny._BERT, "vocab_size": len(tokenizer)}, pad_token_id=0)
+    assert load((transformers.XLMRobertaModel(config).eval(), tokenizer)).outputs.name(7) == "7"

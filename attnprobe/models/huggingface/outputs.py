@@ -13,7 +13,7 @@ from attnprobe.example import Example
 from attnprobe.models.huggingface.places import unwrapped, word_embedding
 
 CLASSES = ("Classification", "Prediction", "Choice")
-VOCABULARY = ("LM", "ForConditionalGeneration")
+VOCABULARY = ("CausalLM", "MaskedLM", "LMHead", "ForConditionalGeneration")
 
 
 @dataclass(frozen=True, eq=False)
