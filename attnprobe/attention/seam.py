@@ -123,7 +123,7 @@ class Tape:
 
     def start_pass(self) -> None:
         """A new forward pass of the whole model begins: layers are numbered from 0 again."""
-        if self.seen:
+        if any(place.step == self.step for place in self.seen):
             self.step += 1
         self._layers.clear()
         self._calls.clear()

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnprobe.attention.seam import Keep, Tape, recording, silent
+from attnprobe.attention.seam import Keep, Tape, recording, running, silent
 from attnprobe.errors import CaptureError, InputError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.inputs import embedding_override, model_inputs
@@ -169,8 +169,17 @@ class HuggingFaceModel(Model):
         """Within the block, attention that runs in the module (or a part of it) passes the tape."""
         tape.locate, tape.numerics = self._locate, self.numerics
         tape.start_pass()
-        with recording(tape), routed(self.module):
-            yield tape
+
+        def next_pass(*_: Any) -> None:
+            if running() is tape:  # generation calls the model once a token
+                tape.start_pass()
+
+        handle = self.module.register_forward_pre_hook(next_pass)
+        try:
+            with recording(tape), routed(self.module):
+                yield tape
+        finally:
+            handle.remove()
 
     def _first_pass(self, inputs: dict[str, Any], tape: Tape) -> Tensor:
         """The first recorded pass of a model also looks for attention outside of the seam."""
