@@ -11,7 +11,7 @@ from tests.architecture.source import PACKAGE, ROOT
 
 HOME_OF_SOMEBODY = re.compile(r"(?:^|[^A-Za-z0-9_.])/(?:farm|home|root|work|Users)/[A-Za-z0-9_.-]*")
 REGISTRY = re.compile(r"py[p]i\.org|python[h]osted\.org|npm[j]s\.(?:org|com)|download\.py[t]orch")  # not itself
-PAGES_WITH_A_TREE = ("README.md", "ARCHITECTURE.md")
+PAGES_WITH_A_TREE = ("ARCHITECTURE.md",)
 
 
 def tracked() -> list[Path]:
