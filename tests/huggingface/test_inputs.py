@@ -299,3 +299,18 @@ def test_a_multiple_choice_model_is_refused_with_the_reason():
     module = transformers.BertForMultipleChoice(transformers.BertConfig(**tiny._BERT)).eval()
     with pytest.raises(InputError, match="chooses among several texts"):
         load(module).example(tiny.IDS)
+
+
+def test_question_answering_has_a_start_and_an_end_at_every_token():
+    from transformers import BertConfig, BertForQuestionAnswering
+
+    config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=60)
+    module = BertForQuestionAnswering(config).eval()
+    model = load(module)
+    example = model.example(tiny.IDS)
+    with torch.no_grad():
+        expected = module(**example.inputs)
+    logits = model.capture(example).logits
+    assert torch.equal(logits[..., 0], expected.start_logits) and torch.equal(logits[..., 1], expected.end_logits)
+    target = model.resolve(example, Target(label=1, position=3))
+    assert target(logits)[0] == expected.end_logits[0, 3]

@@ -226,9 +226,12 @@ class HuggingFaceModel(Model):
 
 
 def answer_of(output: Any) -> Tensor:
-    """The logits of a model's output, whatever its form."""
+    """The logits of a model's output, whatever its form; of question answering [row token 2], start and end."""
     if isinstance(output, Tensor):
         return output
+    start, end = (getattr(output, name, None) for name in ("start_logits", "end_logits"))
+    if isinstance(start, Tensor) and isinstance(end, Tensor):
+        return torch.stack([start, end], dim=-1)
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
         if isinstance(found, Tensor):
