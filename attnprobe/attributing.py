@@ -73,7 +73,12 @@ def attribute(model: Any, example: Any, method: Method, target: Any = None, **op
 def _checked(name: str, values: Any, example: Example) -> Tensor:
     """The scores as float32 on the CPU, or an error that says what the method gave instead."""
     if not isinstance(values, Tensor):
-        values = torch.as_tensor(values)
+        try:
+            values = torch.as_tensor(values)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{name} returned {type(values).__name__}, expected one score a token") from error
+    if values.is_complex():
+        raise InputError(f"{name} returned complex numbers, expected one real score a token")
     if tuple(values.shape) != (example.n_tokens,):
         raise InputError(
             f"{name} gave scores of shape {tuple(values.shape)}, expected one a token ({example.n_tokens},)"

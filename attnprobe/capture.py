@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -114,7 +115,12 @@ class Capture:
         Of a normalizer only its name and what its rows sum to. Notes that JSON cannot hold are left out with a warning.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"the folder {folder} cannot be made: {error.strerror}; a file may be in the way"
+            ) from error
         # Copies: two names of one tensor are not allowed in a file.
         tensors = {name: t.detach().cpu().clone().contiguous() for name, t in self._tensors().items()}
         save_file(tensors, folder / "tensors.safetensors")
@@ -147,8 +153,11 @@ class Capture:
         folder = Path(folder)
         if not (folder / "capture.json").is_file():
             raise InputError(f"{folder} holds no capture.json; give the folder that Capture.save wrote")
-        record = json.loads((folder / "capture.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "tensors.safetensors")
+        try:
+            record = json.loads((folder / "capture.json").read_text(encoding="utf-8"))
+            tensors = load_file(folder / "tensors.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise InputError(f"{folder} does not hold a whole capture ({error}); save it again") from error
         facts = record["example"]
         facts["spans"] = tuple(None if s is None else tuple(s) for s in facts["spans"])
         lists = ("tokens", "is_special", "words", "in_pair")

@@ -129,7 +129,12 @@ def _who_holds_up(comparison: Comparison) -> Finding | None:
     good = [str(name) for name, found in verdicts.items() if found == {"yes"}]
     n = len(verdicts)
     if not good:
-        claim = f"None of the {n} methods clearly beats random orders in both metrics, {_scope(comparison)}."
+        who = (
+            f"None of the {n} methods clearly beats"
+            if n > 1
+            else f"{_names(list(verdicts.index))} does not clearly beat"
+        )
+        claim = f"{who[0].upper()}{who[1:]} random orders in both metrics, {_scope(comparison)}."
         # A method is out where one metric says no; where all that is known is open, nothing is known of it.
         out = all("no" in found for found in verdicts)
         return Finding("removal", claim, "no" if out else "open", judged)

@@ -4,6 +4,7 @@ Layers, heads, stack and kind say where (None: everywhere). An edit that fits no
 head or position that is not there, is an `EditError`; it never does nothing in silence.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -121,19 +122,28 @@ def knock_out(
     """
 
     def change(site: Site) -> Site:
-        scores = site.need("scores").clone()
-        queries, keys = (
-            _positions(query_index, scores.shape[2], "query", site),
-            _positions(key_index, scores.shape[3], "key", site),
-        )
-        head = _index(heads, site, "head")
-        scores[:, head[:, None, None], queries[None, :, None], keys[None, None, :]] = -torch.inf
-        before = torch.ones_like(scores, dtype=torch.bool) if site.visible is None else site.visible.expand_as(scores)
-        if bool((before.any(-1) & ~(before & ~torch.isneginf(scores)).any(-1)).any()):
+        weights = site.need("weights")
+        queries = _positions(query_index, weights.shape[2], "query", site)
+        keys = _positions(key_index, weights.shape[3], "key", site)
+        cut = torch.zeros_like(weights[:1], dtype=torch.bool)
+        cut[:, _index(heads, site, "head")[:, None, None], queries[None, :, None], keys[None, None, :]] = True
+        before = torch.ones_like(cut) if site.visible is None else site.visible.expand_as(weights)
+        if bool((before.any(-1) & ~(before & ~cut).any(-1)).any()):
             raise EditError(f"{site.place}: the knock-out leaves a query with nothing to look at; leave it one key")
-        return site.replace(scores=scores)
+        # What is cut stays hidden from the edits that follow.
+        return dataclasses.replace(_cut(site, cut), visible=before & ~cut)
 
     return Intervention(f"knock out queries {query_index} to keys {key_index}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+
+
+def _cut(site: Site, cut: Tensor) -> Site:
+    if site.scores is not None:
+        return site.replace(scores=site.scores.masked_fill(cut, -torch.inf))
+    # An edit before this one replaced the weights: what is left of a row takes over its mass, as under the softmax.
+    weights = site.need("weights")
+    left = weights.masked_fill(cut, 0.0)
+    share = weights.sum(-1, keepdim=True) / left.sum(-1, keepdim=True).clamp(min=torch.finfo(left.dtype).tiny)
+    return site.replace(weights=left * share)
 
 
 def uniform(*, layers: Index = None, heads: Index = None, **where: str) -> Intervention:

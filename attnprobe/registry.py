@@ -134,6 +134,8 @@ class Registry(Mapping[str, Entry]):
             return method
         if isinstance(method, str):
             return self[method]
+        if not callable(method):
+            raise InputError(f"the {self.noun} is a name or a function, got {type(method).__name__} {method!r}")
         name = getattr(method, "__name__", type(method).__name__)
         self._scan()
         known = self._entries.get(name)

@@ -38,10 +38,12 @@ class Settings:
     target: str
 
     def __post_init__(self) -> None:
-        for name, least in (("n_random", 0), ("n_resamples", 1), ("seed", 0)):
+        for name, least, most in (("n_random", 0, 10_000), ("n_resamples", 1, 1_000_000), ("seed", 0, 2**31)):
             value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
                 raise InputError(f"{name} is a whole number of at least {least}, got {value!r}")
+            if int(value) > most:
+                raise InputError(f"{name} is at most {most}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)

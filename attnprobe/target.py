@@ -154,7 +154,11 @@ class ResolvedTarget:
         return _on_scale(self._answers(logits), "probability", self.exclusive)[:, self.label]
 
     def _answers(self, logits: Tensor) -> Float[Tensor, "row output"]:
-        return logits if self.position is None else logits[:, self.position]
+        if self.position is None:
+            return logits
+        if self.position >= logits.shape[1]:
+            raise InputError(f"position {self.position} is explained, but this input has {logits.shape[1]} positions")
+        return logits[:, self.position]
 
     def on(self, scale: Scale) -> "ResolvedTarget":
         """The same target on another scale."""
@@ -197,7 +201,11 @@ def _whole_number(name: str, given: Any, expected: str) -> int:
 
 
 def _on_scale(logits: Tensor, scale: str, exclusive: bool) -> Tensor:
-    """Logits [... output] on a scale: by softmax, or by sigmoid where outputs do not exclude one another."""
+    """Logits [... output] on a scale: by softmax, or by sigmoid where outputs do not exclude one another.
+
+    In float32 at least: half precision has steps that are larger than most effects on a probability.
+    """
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     if scale == "log_probability":
         return logits.log_softmax(-1) if exclusive else torch.nn.functional.logsigmoid(logits)
     if scale == "probability":

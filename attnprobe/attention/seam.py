@@ -180,7 +180,8 @@ class Tape:
     def _apply(self, edits: Sequence[Edit], site: Site) -> Site:
         for edit in edits:
             if _acts(edit, site.place):
-                changed = _checked(edit, site, edit(site))
+                with silent():  # what an edit asks of the model is no part of the recording
+                    changed = _checked(edit, site, edit(site))
                 if changed is not site:
                     self._fired.add(id(edit))
                 site = changed

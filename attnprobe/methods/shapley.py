@@ -1,5 +1,7 @@
 """Shapley values by sampling orders, by captum."""
 
+import threading
+
 import torch
 from captum.attr import ShapleyValueSampling
 
@@ -14,6 +16,7 @@ from attnprobe.models.rows import Row
 from attnprobe.target import ResolvedTarget
 
 GROUPS = 5
+_GENERATOR = threading.Lock()
 
 
 @methods.add(
@@ -41,7 +44,8 @@ def shapley_sampling(
     operator, unit = checked_operator(model, operator), units(example, target)
     method = ShapleyValueSampling(answer_of_units(model, example, target, operator, unit))
     groups = []
-    with torch.random.fork_rng(devices=[]):
+    # captum draws from the global generator, which is lent to one thread at a time.
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for group in range(GROUPS):
             n = n_samples // GROUPS + (group < n_samples % GROUPS)

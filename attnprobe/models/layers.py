@@ -1,5 +1,6 @@
 """Run one layer again from the input that it had, with edits of its attention, without the layers around it."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,8 +56,11 @@ def layer_calls(model: Model, example: Example, stack: str, kind: str = "self") 
     blocks = {id(b): b for b in (block_of(model.module, path, found.paths) for path in found.paths)}
     refuse_unseen(model)
     calls: list[LayerCall] = []
+    owner = threading.get_ident()
 
     def note(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if threading.get_ident() != owner:  # another thread runs the same module
+            return
         hidden = output if isinstance(output, Tensor) else output[0]
         calls.append(LayerCall(block, args, kwargs, hidden.detach()))
 

@@ -100,6 +100,10 @@ def _try(folder: Path, path: Path) -> None:
         ) from error
 
 
+# Control characters are not allowed in HTML; their pictures stand for them.
+CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r\f"}
+
+
 def page(comparison: Comparison, *, command: str = "", stem: str = "page") -> str:
     """The whole page as text. stem: the folder beside it that holds the tables."""
     facts = build(comparison, command, stem)
@@ -119,12 +123,13 @@ def page(comparison: Comparison, *, command: str = "", stem: str = "page") -> st
     }
     environment.globals.update(formats)
     template = environment.get_template("page.html.j2")
-    return template.render(
+    whole = template.render(
         **facts,
         css=Markup("\n".join(_asset(name) for name in STYLES)),
         js=Markup("\n".join(_asset(name) for name in SCRIPTS)),
         json=embedded(facts["viewer"]),
     )
+    return whole.translate(CONTROLS)
 
 
 def _asset(name: str) -> str:

@@ -284,12 +284,12 @@ def test_threads_that_share_a_model_do_not_mix_embeddings_or_modes():
     module = tiny.build("bert", "sdpa").train()
     model = load(module)
     examples = [model.example(tiny.IDS), model.example(tiny.IDS[::-1])]
-    methods = ("input_x_gradient", "leave_one_out")
+    methods = ("input_x_gradient", "leave_one_out", "value_zeroing", "shapley_sampling")
     expected = {(m, i): attribute(model, e, m).scores for m in methods for i, e in enumerate(examples)}
     wrong: list[tuple[str, int]] = []
 
     def work(i: int) -> None:
-        for _ in range(8):
+        for _ in range(4):
             for method in methods:
                 found = attribute(model, examples[i], method).scores
                 if not torch.allclose(found, expected[method, i], atol=1e-5):

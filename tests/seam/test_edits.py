@@ -284,3 +284,27 @@ def test_frozen_parameters_leave_scores_to_edit(example):
         example, edits=[edits.knock_out(7, 2)], differentiable=True, check="off", keep=Keep.of("scores")
     )
     assert capture.sites[0].scores is not None and capture.logits.requires_grad
+
+
+def test_a_plain_call_of_the_model_inside_an_edit_is_the_plain_model(llama, example):
+    with torch.no_grad():
+        plain = llama.module(**example.inputs).logits
+    seen = []
+
+    def ask(site):
+        with torch.no_grad():
+            seen.append(llama.module(**example.inputs).logits)
+        return site.replace(weights=torch.zeros_like(site.weights))
+
+    capture = llama.capture(example, edits=[ask])
+    assert all(torch.equal(one, plain) for one in seen) and [s.layer for s in capture.sites] == [0, 1, 2]
+
+
+def test_a_key_that_was_cut_stays_hidden_whatever_edit_comes_before_or_after(llama, example):
+    cut = edits.knock_out([7, 8], [2], layers=0)
+    for other in (edits.uniform(layers=0), edits.permute(seed=1, layers=0), edits.silence_head(0, 1)):
+        for both in ([cut, other], [other, cut]):
+            weights = llama.capture(example, edits=both).weights()[0]
+            assert bool((weights[:, 7:9, 2] == 0).all())
+            rows = weights.sum(-1)
+            assert bool((torch.isclose(rows, torch.ones(()), atol=1e-5) | (rows == 0)).all())

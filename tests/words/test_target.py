@@ -96,3 +96,11 @@ def test_inference_mode_is_refused_and_no_grad_changes_nothing(bert):
         expected = attribute(fresh, example, method).scores
         with torch.no_grad():
             torch.testing.assert_close(attribute(load(bert.module), example, method).scores, expected)
+
+
+def test_probabilities_of_half_precision_logits_are_those_of_float32():
+    from attnprobe.target import ResolvedTarget
+
+    target = ResolvedTarget(0, "a", None, None, None, "log_probability", 0, "a", 0.5, 0.5)
+    logits = torch.tensor([[9.0, -3.0, 0.25], [8.9375, -3.0, 0.25]], dtype=torch.bfloat16)
+    assert torch.equal(target(logits), logits.float().log_softmax(-1)[:, 0]) and target(logits)[0] != target(logits)[1]

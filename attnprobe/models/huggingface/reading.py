@@ -144,7 +144,10 @@ def _inputs_of(encoding: Mapping[str, Any]) -> dict[str, Tensor]:
     """The model's inputs in an encoding, each with the batch axis."""
     if encoding.get("inputs_embeds") is not None:
         raise InputError("inputs_embeds have no tokens to explain; give input_ids")
-    given = {n: torch.as_tensor(v) for n, v in encoding.items() if v is not None and n not in BESIDE}
+    try:
+        given = {n: torch.as_tensor(v) for n, v in encoding.items() if v is not None and n not in BESIDE}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"an encoding holds tensors or lists of numbers of one input ({error})") from error
     if "input_ids" not in given:
         raise InputError(f"an encoding needs input_ids, got {', '.join(given) or 'nothing'}")
     inputs = {n: v.reshape(1, -1) if v.ndim < 2 else v for n, v in given.items()}
