@@ -10,7 +10,7 @@ from torch import Tensor
 from attnprobe.errors import InputError
 from attnprobe.example import Example
 from attnprobe.methods import Scores, methods
-from attnprobe.models.evaluator import batch_size, differentiable, halving, targets
+from attnprobe.models.evaluator import batch_size, differentiable, even_batches, halving, targets
 from attnprobe.models.model import Model
 from attnprobe.models.removal import default_operator
 from attnprobe.models.rows import Row, fill, filler
@@ -99,4 +99,4 @@ def _integrate(
         found = method.attribute(end[None].clone(), baselines=start[None], n_steps=steps, internal_batch_size=size)
         return found[0].sum(-1).detach().float()
 
-    return halving(run, min(steps, batch_size(example.n_tokens)), "steps")
+    return halving(run, even_batches(steps, batch_size(example.n_tokens)), "steps")

@@ -4,6 +4,7 @@ Batches rows of equal length, computes equal rows once, halves the batch when me
 passes, shows progress on long work.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from attnprobe.target import ResolvedTarget
 T = TypeVar("T")
 
 # Tokens a batch: beyond this a CPU gains nothing more, and memory stays small.
-BATCH_TOKENS = 1024
+BATCH_TOKENS = 1152
 
 
 @dataclass
@@ -91,6 +92,15 @@ def batch_size(length: int) -> int:
     return _batch_rows.get() or max(1, BATCH_TOKENS // max(1, length))
 
 
+def even_batches(total: int, size: int) -> int:
+    """Rows a batch when `total` rows go in as few batches as `size` allows, all nearly of one length.
+
+    >>> even_batches(50, 18), even_batches(3, 18), even_batches(64, 18)
+    (17, 3, 16)
+    """
+    return math.ceil(total / max(1, math.ceil(total / size)))
+
+
 def targets(
     model: Model, rows: Sequence[Row], target: Callable[[Tensor], Tensor], *, progress: str | None = None
 ) -> Float[Tensor, " row"]:
@@ -114,7 +124,7 @@ def targets(
             groups.setdefault((row.length, _position(row, target), _shapes(row)), []).append((key, row))
         for (length, position, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
             moved = replace(target, position=position) if isinstance(target, ResolvedTarget) else target
-            _fill(model, group, moved, known, batch_size(length), bar)
+            _fill(model, group, moved, known, even_batches(len(group), batch_size(length)), bar)
     if not rows:
         return torch.zeros(0)
     return torch.stack([known[key] for key in keys])
