@@ -96,7 +96,7 @@ def _run(model: Model, call: LayerCall, part: Sequence[Row], n: int) -> Tensor:
     args = tuple(_repeat(a, n) for a in call.args)
     kwargs = {name: _repeat(a, n) for name, a in call.kwargs.items()}
     tape = Tape(**edits_of(rows), keep=NOTHING, check=False)
-    with torch.no_grad(), evaluating(call.block), model.listening(tape):
+    with torch.no_grad(), evaluating(model.module), model.listening(tape):
         output = call.block(*args, **kwargs)
     return output if isinstance(output, Tensor) else output[0]
 
