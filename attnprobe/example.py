@@ -7,26 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
-from torch import Tensor
 
 from attnprobe.errors import InputError
 
-Axis = Literal["source", "target", "patches"]
+Axis = Literal["source", "target", "patches", "frames", "positions"]
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A text (or pair, or picture) as one model reads it.
+    """A text (or pair, picture, sound, series) as one model reads it.
 
-    inputs: the model's own arguments, batch axis 1, no padding. tokens, spans, is_special, words and in_pair
-    describe the explained axis, one entry a token; a span is a pair of character offsets into the text that the token
-    belongs to, None where there is none; words numbers the word of each token, None for special tokens; in_pair says
-    which tokens belong to the second text of a pair. n_truncated: tokens that were cut off (stated, never silent).
-    notes: what else the model said of it.
+    inputs: the model's own arguments, batch axis 1, no padding; flags and lists as they were given. tokens, spans,
+    is_special, words and in_pair describe the explained axis, one entry a token; a span is a pair of character offsets
+    into the text that the token belongs to, None where there is none; words numbers the word of each token, None for
+    special tokens; in_pair says which tokens belong to the second text of a pair. n_truncated: tokens that were cut off
+    (stated, never silent). notes: what else the model said of it.
     """
 
     text: str
-    inputs: Mapping[str, Tensor] = field(repr=False)
+    inputs: Mapping[str, Any] = field(repr=False)
     tokens: tuple[str, ...]
     spans: tuple[tuple[int, int] | None, ...] = field(repr=False)
     is_special: tuple[bool, ...] = field(repr=False)

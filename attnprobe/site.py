@@ -19,7 +19,9 @@ TENSORS = ("query", "key", "value", "scores", "weights", "z")
 class Place:
     """Where a site is: `layer` counts the calls within its stack and kind in one pass, `call` those of its module.
 
-    `step` counts the passes within one recording (0 but for generation).
+    `step` counts the passes within one recording (0 but for generation). `part` counts the images, windows or blocks that
+    one run of the module keeps apart. `route`: how attention was reached ("registry", "softmax", "sdpa", "layout"; "seam"
+    for models of ours).
     """
 
     stack: str
@@ -28,34 +30,39 @@ class Place:
     path: str
     call: int = 0
     step: int = 0
+    part: int = 0
+    route: str = "seam"
 
     def __str__(self) -> str:
         name = f"{self.stack} {self.kind}-attention layer {self.layer} ({self.path or 'root'}"
-        return name + (f", call {self.call})" if self.call else ")")
+        counts = "".join(f", {what} {n}" for what, n in (("call", self.call), ("part", self.part)) if n)
+        return f"{name}{counts})"
 
 
 @dataclass(frozen=True, eq=False)
 class Normalizer:
     """What turns scores into weights, and what its rows sum to.
 
-    sinks: scores [batch head query sink] that take a share of the mass and are dropped again, if any.
+    sinks: scores [batch head query sink] that take a share of the mass and are dropped again, if any. hidden: weights
+    [batch head query key] that are set to 0 behind the function, if any.
     """
 
     name: str
     function: Callable[[Tensor], Tensor] = field(repr=False)
     row_sum: RowSum = "one"
     sinks: Tensor | None = field(default=None, repr=False)
+    hidden: Tensor | None = field(default=None, repr=False)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Weights [batch head query key] of scores [batch head query key]."""
-        if self.sinks is None:
-            return self.function(scores)
-        whole = torch.cat([scores, self.sinks.to(scores.dtype)], dim=-1)
-        return self.function(whole)[..., : scores.shape[-1]]
+        whole = scores if self.sinks is None else torch.cat([scores, self.sinks.to(scores.dtype)], dim=-1)
+        weights = self.function(whole)[..., : scores.shape[-1]]
+        return weights if self.hidden is None else weights.masked_fill(self.hidden, 0.0)
 
     def rows(self, index: Tensor) -> "Normalizer":
         """The normalizer of the batch rows `index`."""
-        return self if self.sinks is None else replace(self, sinks=self.sinks[index])
+        sinks, hidden = (None if tensor is None else tensor[index] for tensor in (self.sinks, self.hidden))
+        return replace(self, sinks=sinks, hidden=hidden)
 
 
 def softmax(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
@@ -78,8 +85,9 @@ class Site:
     scores: what the normalizer gets: scale, bias, cap and mask included. weights: after the normalizer,
     before dropout. z = weights @ value, the input of the output projection. Grouped key and value heads are
     expanded to one a query head. visible: which keys a query may look at, None means all. heads: the numbers of the
-    heads that were kept, None means all. A tensor is None
-    where it was not kept, or no longer holds after an edit.
+    heads that were kept, None means all. n_parts: windows or images of one input that lie in the batch axis, the input
+    slowest. n_kv_heads: how many different keys and values the heads share. A tensor is None where it was not kept, or
+    no longer holds after an edit.
     """
 
     place: Place
@@ -92,6 +100,8 @@ class Site:
     visible: Bool[Tensor, "#batch #head #query key"] | None = None
     normalizer: Normalizer = SOFTMAX
     heads: tuple[int, ...] | None = None
+    n_parts: int = 1
+    n_kv_heads: int | None = None
 
     @property
     def layer(self) -> int:
@@ -154,6 +164,17 @@ class Site:
             if tensor is not None:
                 changes[name] = tensor if name == "visible" and tensor.shape[0] == 1 else tensor[index]
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def apart(self) -> list["Site"]:
+        """A site for each window or image that lies in the batch axis, numbered in its place."""
+        if self.n_parts == 1:
+            return [self]
+        found = []
+        for part in range(self.n_parts):
+            index = torch.arange(part, self.n_rows, self.n_parts, device=self.device)
+            place = replace(self.place, part=self.place.part + part)
+            found.append(replace(self.rows(index), place=place, n_parts=1))
+        return found
 
     def merge(self, parts: Sequence[tuple[Tensor, "Site"]]) -> "Site":
         """This site with its batch rows put together from parts; a tensor that a part lacks is None."""

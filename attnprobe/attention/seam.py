@@ -9,15 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from attnprobe.attention.keep import NOTHING, Keep
 from attnprobe.attention.proof import SiteProof
-from attnprobe.errors import CaptureError, EditError, InputError, nearest
-from attnprobe.site import TENSORS, Kind, Place, Site
+from attnprobe.errors import CaptureError, EditError, InputError
+from attnprobe.site import Kind, Place, Site
+
+__all__ = ["NOTHING", "Edit", "Keep", "RowsError", "Tape", "observe", "recording", "running", "silent"]
 
 Locate = Callable[[nn.Module, bool], tuple[str, Kind, str]]
 
@@ -27,61 +30,6 @@ class Edit(Protocol):
     """An intervention: a function from site to site."""
 
     def __call__(self, site: Site) -> Site: ...
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What a recording keeps: which tensors, of which layers, heads, stack and kind (None: all).
-
-    reduce: instead of tensors, a function of the site whose named results are kept (statistics only).
-    """
-
-    tensors: frozenset[str] = frozenset({"weights"})
-    layers: tuple[int, ...] | None = None
-    heads: tuple[int, ...] | None = None
-    stack: str | None = None
-    kind: Kind | None = None
-    reduce: Callable[[Site], dict[str, Tensor]] | None = None
-
-    def __post_init__(self) -> None:
-        tensors = {self.tensors} if isinstance(self.tensors, str) else self.tensors
-        object.__setattr__(self, "tensors", frozenset(tensors))
-        object.__setattr__(self, "layers", _numbers(self.layers))
-        object.__setattr__(self, "heads", _numbers(self.heads))
-        for name in self.tensors:
-            if name not in TENSORS:
-                raise InputError(f"a site has no tensor '{name}'; {nearest(name, TENSORS)}")
-        for name, chosen in (("layers", self.layers), ("heads", self.heads)):
-            if chosen is not None and not chosen:
-                raise InputError(f"{name} is empty, so nothing would be kept; leave it out for all")
-
-    @classmethod
-    def of(
-        cls,
-        *tensors: str,
-        layers: int | Sequence[int] | None = None,
-        heads: int | Sequence[int] | None = None,
-        **where: object,
-    ) -> "Keep":
-        """Keep the named tensors (weights, scores, query, key, value, z); one number or a list of layers and heads."""
-        kept = frozenset(tensors or ("weights",))
-        return cls(kept, _numbers(layers), _numbers(heads), **where)  # type: ignore[arg-type]
-
-    def wants(self, place: Place) -> bool:
-        """Whether anything of this place is to be kept."""
-        return (
-            (bool(self.tensors) or self.reduce is not None)
-            and (self.layers is None or place.layer in self.layers)
-            and (self.stack is None or place.stack == self.stack)
-            and (self.kind is None or place.kind == self.kind)
-        )
-
-
-def _numbers(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    return given if given is None else (given,) if isinstance(given, int) else tuple(given)
-
-
-NOTHING = Keep(frozenset())
 
 
 @dataclass
@@ -110,6 +58,8 @@ class Tape:
     _fired: set[int] = field(default_factory=set)
     _layers: Counter[tuple[str, str]] = field(default_factory=Counter)
     _calls: Counter[int] = field(default_factory=Counter)
+    _runs: Counter[int] = field(default_factory=Counter)
+    _last: dict[tuple[int, str, str], tuple[int, Place]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for edit in self.all_edits():
@@ -121,19 +71,37 @@ class Tape:
         rows = [self.edits] if self.row_edits is None else self.row_edits
         return list({id(edit): edit for edits in rows for edit in edits}.values())
 
+    def of_row(self, index: int) -> "Tape":
+        """A tape for one row alone, with the edits that this one has for it."""
+        edits = self.edits if self.row_edits is None else self.row_edits[index]
+        return Tape(
+            edits, n_rows=1, keep=self.keep, differentiable=self.differentiable, check=self.check, numerics=self.numerics
+        )
+
     def start_pass(self) -> None:
         """A new forward pass of the whole model begins: layers are numbered from 0 again."""
         if any(place.step == self.step for place in self.seen):
             self.step += 1
-        self._layers.clear()
-        self._calls.clear()
+        for counts in (self._layers, self._calls, self._runs, self._last):
+            counts.clear()
 
-    def enter(self, module: nn.Module, cross: bool) -> Place:
-        """Number the call of an attention module and say where it is."""
+    def begin_run(self, module: nn.Module) -> None:
+        """A module begins to run. What it attends to in one run is one layer: its images or windows are its parts."""
+        self._runs[id(module)] += 1
+
+    def enter(self, module: nn.Module, cross: bool, route: str = "seam") -> Place:
+        """Number the call of an attention module and say where it is. A module whose runs nobody tells runs anew."""
         stack, kind, path = self.locate(module, cross)
-        place = Place(stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step)
-        self._layers[stack, kind] += 1
-        self._calls[id(module)] += 1
+        run, (last_run, last) = self._runs[id(module)], self._last.get((id(module), stack, kind), (0, None))
+        if last is not None and run == last_run != 0:
+            place = replace(last, part=last.part + 1, route=route)
+        else:
+            place = Place(
+                stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, route=route
+            )
+            self._layers[stack, kind] += 1
+            self._calls[id(module)] += 1
+        self._last[id(module), stack, kind] = (run, place)
         self.seen.append(place)
         return place
 
@@ -147,11 +115,7 @@ class Tape:
 
     def observe(self, site: Site) -> Site:
         """Check the site as the model made it, apply the edits, record; the model goes on with the result's z."""
-        if self.n_rows is not None and site.n_rows != self.n_rows:
-            raise CaptureError(
-                f"{site.place}: {site.n_rows} batch rows for {self.n_rows} inputs; this attention keeps windows or "
-                "pictures in its batch axis, which attnprobe does not tell apart yet"
-            )
+        site = replace(site, n_parts=self._n_parts(site))
         site = _with_gradient(site) if self.differentiable else site
         if self.check:
             self.proofs.append(SiteProof.of(site))
@@ -160,10 +124,21 @@ class Tape:
             self._record(site)
         return site
 
+    def _n_parts(self, site: Site) -> int:
+        """How many windows or images of one input lie in the batch axis of a site."""
+        if self.n_rows is None or site.n_rows == self.n_rows:
+            return 1
+        if site.n_rows % self.n_rows == 0 and (self.n_rows == 1 or not self.all_edits()):
+            return site.n_rows // self.n_rows
+        raise RowsError(
+            f"{site.place}: {site.n_rows} batch rows for {self.n_rows} inputs; this attention keeps windows or "
+            "pictures in its batch axis: give one input at a time"
+        )
+
     def _edited(self, site: Site) -> Site:
         """The site with each batch row under its own edits, in their order; rows with the same edits go together."""
-        if self.row_edits is None:
-            return self._apply(self.edits, site)
+        if self.row_edits is None or len(self.row_edits) == 1:
+            return self._apply(self.edits if self.row_edits is None else self.row_edits[0], site)
         groups: dict[tuple[int, ...], tuple[Sequence[Edit], list[int]]] = {}
         for row, edits in enumerate(self.row_edits):
             here = [edit for edit in edits if _acts(edit, site.place)]
@@ -195,7 +170,7 @@ class Tape:
         if wrong:
             raise InputError(f"{site.place} has heads 0 to {site.n_heads - 1}, got head {wrong[0]}")
         kept = site.only(self.keep.tensors, self.keep.heads)
-        self.sites.append(kept if self.differentiable else kept.map(Tensor.detach))
+        self.sites += (kept if self.differentiable else kept.map(Tensor.detach)).apart()
 
     def check_complete(self) -> None:
         """Raise if an edit never fired, or a layer that was asked for was never seen."""
@@ -214,6 +189,10 @@ class Tape:
             ", ".join(f"{stack} {kind}-attention layers 0 to {n - 1}" for (stack, kind), n in counts.items())
             or "no attention"
         )
+
+
+class RowsError(CaptureError):
+    """Several inputs in one pass cannot be told apart at an attention that lays them out in its own way."""
 
 
 def _acts(edit: Edit, place: Place) -> bool:

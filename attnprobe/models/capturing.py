@@ -79,7 +79,7 @@ def _judge(checks: Sequence[Check], check: str) -> None:
 
 def _unseen(model: Model) -> list[Check]:
     """Attention that ran outside of the seam, as a failed check."""
-    where = ", ".join(model.unseen or ())
+    where = ", ".join(model.unseen)
     return [Check("attention outside of the seam", where, float(len(model.unseen)), 0.0)] if model.unseen else []
 
 

@@ -38,7 +38,7 @@ class Model(ABC):
     name: str
     module: nn.Module
     outputs: Outputs
-    unseen: tuple[str, ...] | None = ()  # paths of attention that runs outside of the seam; None: not looked yet
+    unseen: tuple[str, ...] = ()  # paths of attention that ran outside of the seam
 
     @property
     @abstractmethod

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
-from attnprobe.models.huggingface.reading import TOKEN_AXIS
+from attnprobe.models.huggingface.encodings import is_along_tokens
+from attnprobe.models.huggingface.places import unwrapped, word_embedding
 from attnprobe.models.rows import RENORMALISING, Row, fill, filler
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
     real = [_real(model, row, embed) for row in rows]
     inputs = _alike([_inputs(row) for row in real])
     _check_mask(model, inputs[0])
-    batch: dict[str, Any] = {name: torch.cat([i[name] for i in inputs]).to(model._device) for name in inputs[0]}
+    device = input_device(model.module)
+    batch = {name: _together(name, [given[name] for given in inputs], device) for name in inputs[0]}
     if "use_cache" in inspect.signature(model.module.forward).parameters:
         batch["use_cache"] = False
     if all(row.embeddings is None for row in real):
@@ -39,19 +41,52 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
     return batch, torch.stack(vectors)
 
 
-def _alike(inputs: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+def input_device(module: nn.Module) -> torch.device:
+    """Where inputs go: where a spread model says that it runs, else where its embedding is, else its first parameter.
+
+    A part that lies on disk is on "meta", which says nothing.
+    """
+    hook = getattr(unwrapped(module), "_hf_hook", None)
+    hooks = (hook, *getattr(hook, "hooks", ()))
+    named = next((d for h in hooks if (d := getattr(h, "execution_device", None)) is not None), None)
+    if named is not None:
+        return torch.device(named)
+    parts = [part for part in (word_embedding(module), module) if part is not None]
+    devices = (parameter.device for part in parts for parameter in part.parameters())
+    return next((device for device in devices if device.type != "meta"), torch.device("cpu"))
+
+
+def _together(name: str, values: list[Any], device: torch.device) -> Any:
+    """One input of several rows: tensors and lists one after another, anything else as it is, alike in every row."""
+    first = values[0]
+    if isinstance(first, Tensor) and first.ndim:
+        across = 1 if name == "position_ids" and first.ndim == 3 else 0  # [axis row token] in models of pictures
+        return torch.cat(values, dim=across).to(device)
+    if isinstance(first, list):
+        return [entry for value in values for entry in value]
+    if any(not _equal(value, first) for value in values[1:]):
+        raise InputError(f"rows of one pass have the same {name}, got {first!r} and others; run them one at a time")
+    return first.to(device) if isinstance(first, Tensor) else first
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def _alike(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same names for every row: a row without a mask gets one that hides nothing."""
     names = {name for given in inputs for name in given}
     for given in inputs:
         missing = names - set(given)
-        if missing - {"attention_mask"}:
-            raise InputError(f"rows of one pass have the same inputs; one has no {min(missing - {'attention_mask'})}")
+        never = missing if "input_ids" not in given else missing - {"attention_mask"}
+        if never:
+            raise InputError(f"rows of one pass have the same inputs; one has no {min(never)}")
         if missing:
             given["attention_mask"] = torch.ones_like(given["input_ids"])
     return inputs
 
 
-def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Tensor]) -> None:
+def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Any]) -> None:
     mask = inputs.get("attention_mask")
     eager = getattr(model.config, "_attn_implementation", None) in (None, "eager")
     if mask is not None and mask.ndim == 4 and not mask.is_floating_point() and eager:
@@ -69,13 +104,17 @@ def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor
     return fill(row, embeddings, filler(model.fillers, row.operator, model.name))
 
 
-def _inputs(row: Row) -> dict[str, Tensor]:
+def _inputs(row: Row) -> dict[str, Any]:
     inputs = dict(row.example.inputs)
     if row.kept is None:
         return inputs
+    if "input_ids" not in inputs:
+        raise InputError(
+            f"'{row.operator}' takes tokens of a text away; this input has no token ids ({', '.join(inputs)})"
+        )
     kept = row.kept.cpu()
     if row.operator == "delete":
-        cut = {n: v[:, kept] if n in TOKEN_AXIS and v.ndim == 2 else v for n, v in inputs.items()}
+        cut = {n: v[:, kept] if is_along_tokens(n, v) else v for n, v in inputs.items()}
         mask = inputs.get("attention_mask")
         if mask is not None and mask.ndim == 4:  # [1 head query key]
             cut["attention_mask"] = mask[..., kept, :][..., kept]

@@ -101,7 +101,8 @@ def attending() -> bool:
 
 
 @contextmanager
-def _at_work() -> Iterator[None]:
+def at_work() -> Iterator[None]:
+    """Within the block, what torch is asked for is ours and no attention of the model."""
     token = _attending.set(True)
     try:
         yield
@@ -123,8 +124,8 @@ def _attend(
     tape = running()
     if tape is None:
         return kernel(module, query, key, value, attention_mask, **options)
-    place = tape.enter(module, cross=key.shape[2] != query.shape[2])
-    with _at_work():
+    place = tape.enter(module, cross=key.shape[2] != query.shape[2], route="registry")
+    with at_work():
         if not tape.wants(place):
             return kernel(module, query, key, value, attention_mask, **options)
         if module.training and options.get("dropout", 0.0) > 0:

@@ -1,6 +1,6 @@
 """HuggingFaceModel: any transformers model behind the `Model` interface, unchanged."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -9,15 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnprobe.attention.seam import Keep, Tape, recording, running, silent
+from attnprobe.attention.seam import NOTHING, Keep, RowsError, Tape, silent
 from attnprobe.errors import CaptureError, InputError, nearest
 from attnprobe.example import Example
-from attnprobe.models.huggingface.inputs import embedding_override, model_inputs
-from attnprobe.models.huggingface.interface import routed
+from attnprobe.models.huggingface.answers import answer_of
+from attnprobe.models.huggingface.inputs import embedding_override, input_device, model_inputs
+from attnprobe.models.huggingface.listening import listening
 from attnprobe.models.huggingface.outputs import HuggingFaceOutputs
 from attnprobe.models.huggingface.places import first_called, locator, unwrapped, word_embedding
-from attnprobe.models.huggingface.reading import Limits, read
-from attnprobe.models.huggingface.watch import attention_modules, unseen_attention
+from attnprobe.models.huggingface.runs import attention_modules
 from attnprobe.models.model import Model, Stack
 from attnprobe.models.modes import evaluating
 from attnprobe.models.rows import Row
@@ -34,20 +34,21 @@ class HuggingFaceModel(Model):
         self, module: nn.Module, tokenizer: Any = None, name: str | None = None, numerics: str = "delegate"
     ) -> None:
         self.module = getattr(module, "_orig_mod", module)  # compiled code cannot be watched; what it was made from can
-        self.tokenizer = tokenizer
+        self.processor = tokenizer
+        self.tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         self.numerics = numerics
         self.config = getattr(unwrapped(module), "config", None)
         self.name = name or getattr(self.config, "name_or_path", "") or type(module).__name__
         self.outputs = HuggingFaceOutputs(self.module, tokenizer, self._n_outputs)
-        self.unseen = None
+        self._rows_apart = False
 
     def __repr__(self) -> str:
         return f"HuggingFaceModel({self.name!r}, {type(self.module).__name__})"
 
     @property
     def _device(self) -> torch.device:
-        """Where the embedding is, and so where the inputs go."""
-        return next(self.embedding.parameters()).device
+        """Where the inputs go."""
+        return input_device(self.module)
 
     @property
     def embedding(self) -> nn.Module:
@@ -66,24 +67,24 @@ class HuggingFaceModel(Model):
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
         """Stacks of attention with their layers and heads, seen in one pass of a short input."""
-        tape = Tape(keep=Keep(reduce=lambda site: {"n_heads": torch.tensor(site.n_heads)}), check=False)
+        tape = Tape(keep=Keep(reduce=lambda site: {"n_heads": torch.tensor(site.n_heads)}), check=False, n_rows=1)
         with torch.no_grad():
             self.forward([Row(self._probe())], tape)
         found: dict[tuple[str, Any], list[tuple[int, str]]] = {}
         for place, facts in tape.reduced:
-            found.setdefault((place.stack, place.kind), []).append((int(facts["n_heads"]), place.path))
+            if place.part == 0:
+                found.setdefault((place.stack, place.kind), []).append((int(facts["n_heads"]), place.path))
         return tuple(
             Stack(s, k, tuple(h for h, _ in rows), tuple(p for _, p in rows)) for (s, k), rows in found.items()
         )
 
     def _probe(self) -> Example:
-        from attnprobe.models.huggingface.pictures import blank_picture, is_picture
+        from attnprobe.models.huggingface.probing import probe_example
 
-        if is_picture(self.module, None):
-            return self.example(blank_picture(self.config))
-        end = getattr(self.config, "eos_token_id", None)
-        ids = [1, end if isinstance(end, int) else 1]
-        return self.example(ids if self.tokenizer is None else "a")
+        found = probe_example(self)
+        if found is None:
+            raise InputError(f"{self.name}: no short input is known for such a model; give an example of your own")
+        return found
 
     def _n_outputs(self) -> int | None:
         """Number of outputs (at each position), as a short input shows it; None where the model does not read one."""
@@ -122,28 +123,14 @@ class HuggingFaceModel(Model):
         truncate: cut a text that is too long (the example says by how much) instead of raising `InputError`.
         answer: for encoder-decoders, the answer to explain (default: the greedy one).
         """
-        from attnprobe.models.huggingface.generation import with_answer
-        from attnprobe.models.huggingface.pictures import is_picture, read_picture
+        from attnprobe.models.huggingface.given import read_given
 
         if isinstance(text, Example):
             return text
         unknown = [name for name in options if name not in ("truncate", "answer")]
         if unknown:
             raise InputError(f"example has no option '{unknown[0]}'; {nearest(unknown[0], ('truncate', 'answer'))}")
-        if is_picture(self.module, text):
-            return read_picture(self, text)
-        if "MultipleChoice" in type(unwrapped(self.module)).__name__:
-            raise InputError(
-                f"{self.name} chooses among several texts at once, which attnprobe does not read; give a "
-                "classifier of one text or pair"
-            )
-        answer = options.pop("answer", None)
-        example = read(self.tokenizer, Limits.of(self.module, self.tokenizer, self.config), text, pair, **options)
-        if getattr(self.config, "is_encoder_decoder", False) and "decoder_input_ids" not in example.inputs:
-            return with_answer(self, example, answer)
-        if answer is not None:
-            raise InputError(f"{self.name} takes no answer: only an encoder-decoder without decoder_input_ids does")
-        return example
+        return read_given(self, text, pair, processor=self.processor, **options)
 
     def embed(self, example: Example) -> Float[Tensor, "token d_model"]:
         """Word embeddings of the tokens, as the embedding module gives them (positions are not in it)."""
@@ -156,44 +143,45 @@ class HuggingFaceModel(Model):
 
     def forward(self, rows: Sequence[Row], tape: Tape | None = None) -> Float[Tensor, " row *rest"]:
         """Logits of rows of one length; where the model has no head, its last hidden states."""
+        if tape is not None and self._rows_apart and len(rows) > 1:
+            return self._one_by_one(rows, tape)
+        try:
+            return self._pass(rows, tape)
+        except RowsError:
+            if tape is None or len(rows) == 1:
+                raise
+            self._rows_apart = True
+            return self._one_by_one(rows, tape)
+
+    def _one_by_one(self, rows: Sequence[Row], tape: Tape) -> Tensor:
+        """Rows that one pass cannot tell apart (windows, packed pictures) in passes of their own."""
+        if tape.keep is not NOTHING:
+            raise RowsError(f"{self.name} lays several inputs out in its own way; capture them one at a time")
+        return torch.cat([self._pass([row], tape.of_row(index)) for index, row in enumerate(rows)])
+
+    def _pass(self, rows: Sequence[Row], tape: Tape | None) -> Tensor:
         inputs, embeddings = model_inputs(self, rows)
         with evaluating(self.module), embedding_override(self, embeddings):
             if tape is None:
                 with silent():  # an edit that asks the model something is no part of the recording
-                    return answer_of(self.module(**inputs))
+                    return answer_of(self.module(**inputs), len(rows))
             with self.listening(tape):
-                return self._first_pass(inputs, tape) if self.unseen is None else answer_of(self.module(**inputs))
-
-    @contextmanager
-    def listening(self, tape: Tape) -> Iterator[Tape]:
-        """Within the block, attention that runs in the module (or a part of it) passes the tape."""
-        tape.locate, tape.numerics = self._locate, self.numerics
-        tape.start_pass()
-
-        def next_pass(*_: Any) -> None:
-            if running() is tape:  # generation calls the model once a token
-                tape.start_pass()
-
-        handle = self.module.register_forward_pre_hook(next_pass)
-        try:
-            with recording(tape), routed(self.module):
-                yield tape
-        finally:
-            handle.remove()
-
-    def _first_pass(self, inputs: dict[str, Any], tape: Tape) -> Tensor:
-        """The first recorded pass of a model also looks for attention outside of the seam."""
-        with unseen_attention(self.module) as unseen:
-            answer = answer_of(self.module(**inputs))
-        self.unseen = tuple(dict.fromkeys(unseen))
+                answer = answer_of(self.module(**inputs), len(rows))
         if not tape.seen:
-            self.unseen = None
             named = ", ".join(attention_modules(self.module)[:8]) or "none that calls itself attention"
             raise CaptureError(
                 f"{self.name} ({type(self.module).__name__}) computes attention where attnprobe does not see it; "
                 f"its attention modules: {named}"
             )
         return answer
+
+    @contextmanager
+    def listening(self, tape: Tape) -> Iterator[Tape]:
+        """Within the block, attention that runs in the module (or a part of it) passes the tape."""
+        tape.locate, tape.numerics = self._locate, self.numerics
+        with listening(self.module, tape) as by_hand:
+            yield tape
+        self.unseen = tuple(dict.fromkeys((*(self.unseen or ()), *by_hand.unseen)))
 
     @cached_property
     def _locate(self) -> Any:
@@ -223,21 +211,3 @@ class HuggingFaceModel(Model):
             "implementation": str(getattr(self.config, "_attn_implementation", None)),
             "stacks": [f"{s.name} {s.kind}: {s.n_layers} layers, {max(s.n_heads)} heads" for s in self.stacks],
         }
-
-
-def answer_of(output: Any) -> Tensor:
-    """The logits of a model's output, whatever its form; of question answering [row token 2], start and end."""
-    if isinstance(output, Tensor):
-        return output
-    start, end = (getattr(output, name, None) for name in ("start_logits", "end_logits"))
-    if isinstance(start, Tensor) and isinstance(end, Tensor):
-        return torch.stack([start, end], dim=-1)
-    for name in ("logits", "prediction_logits", "last_hidden_state"):
-        found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    if isinstance(output, (tuple, list)) and isinstance(output[0], Tensor):
-        return output[0]
-    raise InputError(
-        f"the model returned {type(output).__name__}; attnprobe needs a tensor, or an output with 'logits'"
-    )

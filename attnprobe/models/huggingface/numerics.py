@@ -12,16 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnprobe.errors import CaptureError, NumericsError
+from attnprobe.models.huggingface.axes import MATMULS, SOFTMAX_CALLS
+from attnprobe.models.huggingface.fused import HIDDEN
 from attnprobe.site import Normalizer, Place, Site, softmax
 
-SOFTMAX_CALLS = (torch.softmax, torch.Tensor.softmax, functional.softmax)
-MATRIX_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm)
-# A mask hides a key by a very negative number: the smallest of the type, -inf, or -1e4; a bias is never so large.
-HIDDEN = -1e3
 # What the formula below takes into account, or what only tells a kernel what the mask says already.
 KNOWN_TO_OWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "sliding_window"}
 
@@ -65,7 +62,7 @@ class Interception(TorchFunctionMode):
         if func in SOFTMAX_CALLS:
             self.scores = args[0]
             self.normalize = lambda scores: func(scores, *args[1:], **(kwargs or {}))
-        elif func in MATRIX_PRODUCTS and self.scores is not None:
+        elif func in MATMULS and self.scores is not None:
             self.weights, self.value, self.z = args[0], args[1], out
         return out
 
@@ -104,6 +101,7 @@ def delegate(
         z=seen.z,
         visible=visible_keys(mask),
         normalizer=_watched_normalizer(seen, n_keys),
+        n_kv_heads=key.shape[1],
     )
 
 
@@ -138,6 +136,7 @@ def own(
     unknown = [name for name, given in options.items() if name in named - KNOWN_TO_OWN and given is not None]
     if unknown:
         raise CaptureError(f"{place}: the formula does not know the option '{unknown[0]}'; use numerics='delegate'")
+    n_kv_heads = key.shape[1]
     key, value = expand(key, query.shape[1]), expand(value, query.shape[1])
     scaling = options.get("scaling")
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -147,7 +146,10 @@ def own(
         scores = scores if bias is None else scores + bias
     normalizer = own_normalizer(options.get("s_aux"), scores)
     weights = normalizer(scores).to(query.dtype)
-    return Site(place, query, key, value, scores, weights, weights @ value, visible_keys(mask), normalizer)
+    visible = visible_keys(mask)
+    return Site(
+        place, query, key, value, scores, weights, weights @ value, visible, normalizer, n_kv_heads=n_kv_heads
+    )
 
 
 def own_normalizer(sinks: Tensor | None, scores: Tensor) -> Normalizer:

@@ -1,90 +1,113 @@
-"""Pictures to examples: one token a patch, behind the special tokens that the model puts before them."""
+"""Pictures: to pixel values, and the names of their patches, behind the special tokens that the model puts first."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnprobe.attention.seam import Keep, Tape
-from attnprobe.errors import AttnprobeError, InputError
-from attnprobe.example import Example
-from attnprobe.models.huggingface.places import unwrapped
-from attnprobe.models.rows import Row
+from attnprobe.errors import InputError
+from attnprobe.models.huggingface.positions import Named, Seen
 
-if TYPE_CHECKING:
-    from attnprobe.models.huggingface.model import HuggingFaceModel
+# Inputs that are pictures, with the channel third from the end.
+PIXELS = ("pixel_values", "pixel_values_videos")
+UNKNOWN = "which positions are patches of the picture and which are special could not be told"
 
 
-def is_picture(module: nn.Module, given: Any) -> bool:
-    """Whether a model reads pictures."""
-    return getattr(unwrapped(module), "main_input_name", "input_ids") == "pixel_values"
+def picture_inputs(reader: Any, config: Any, picture: Any, name: str = "pixel_values") -> Mapping[str, Any]:
+    """What the image processor makes of a picture; of floats [channel height width] the same with the batch axis.
 
-
-def read_picture(model: "HuggingFaceModel", picture: Any) -> Example:
-    """An example from pixel values [channel height width] or a picture that the image processor takes.
-
-    Its tokens are the keys of the model's first attention, as a pass shows them.
+    name: what the model calls its pictures.
     """
-    pixels = _pixels(model, picture)
-    config = vision_config(model.config)
-    rows, columns = _grid(config, pixels)
-    patches = [f"{row},{column}" for row in range(rows) for column in range(columns)]
-    n_positions = _n_positions(model, pixels)
-    special = _special(config, n_positions - len(patches)) if patches else None
-    notes = {}
-    if special is None:
-        special, patches = [], [f"position {index}" for index in range(n_positions)]
-        notes["positions"] = "which positions are patches of the picture and which are special could not be told"
-    return Example(
-        text=f"picture of {rows} x {columns} patches" if not notes else f"picture of {n_positions} positions",
-        inputs={"pixel_values": pixels},
-        tokens=(*special, *patches),
-        spans=(None,) * n_positions,
-        is_special=(*[True] * len(special), *[False] * len(patches)),
-        words=(*[None] * len(special), *range(len(patches))),
-        axis="patches",
-        picture=picture,
-        notes=notes,
-    )
+    given = _floats(picture, n_channels(config))
+    if given is not None:
+        return {name: given if given.ndim > (4 if name == "pixel_values_videos" else 3) else given[None]}
+    if reader is None:
+        raise InputError(
+            "this model reads pictures; give a tensor [channel height width], or load it with its image processor"
+        )
+    if n_channels(config) == 3 and hasattr(picture, "convert"):
+        picture = picture.convert("RGB")  # grey pictures and those with a transparent ground
+    try:
+        return reader(picture, return_tensors="pt")  # type: ignore[no-any-return]
+    except Exception as error:  # whatever an image processor raises
+        raise InputError(f"the image processor does not read this {type(picture).__name__}: {error}") from error
+
+
+def _floats(picture: Any, channels: int) -> Tensor | None:
+    """Floats with the channel third from the end, None for what an image processor has to read."""
+    if isinstance(picture, Tensor):
+        return picture
+    fits = isinstance(picture, np.ndarray) and picture.dtype.kind == "f" and picture.ndim > 2
+    return torch.as_tensor(picture) if fits and picture.shape[-3] == channels != picture.shape[-1] else None
 
 
 def vision_config(config: Any) -> Any:
     """The part of a configuration that is about pictures."""
-    return getattr(config, "vision_config", None) or config
+    named = ("vision_config", "encoder", "backbone_config")
+    return next((part for name in named if _is_config(part := getattr(config, name, None))), config)
 
 
-def blank_picture(config: Any) -> Tensor:
-    """A picture [channel height width] without content, of the size that the configuration names."""
-    config = vision_config(config)
-    size = getattr(config, "image_size", None) or 224
-    height, width = (size, size) if isinstance(size, int) else size
-    return torch.zeros(getattr(config, "num_channels", 3), height, width)
+def _is_config(part: Any) -> bool:
+    return hasattr(part, "to_dict")
 
 
-def _pixels(model: "HuggingFaceModel", picture: Any) -> Tensor:
-    """Pixel values with the batch axis, in the numbers of the model."""
-    if isinstance(picture, Tensor):
-        pixels = picture if picture.ndim >= 4 else picture[None]
-    elif model.tokenizer is not None:
-        pixels = model.tokenizer(picture, return_tensors="pt")["pixel_values"]
-    else:
-        raise InputError(
-            "this model reads pictures; give a tensor [channel height width], or load it with its image processor"
+def n_channels(config: Any) -> int:
+    """Channels of the pictures that a model reads, 3 where its configuration does not say."""
+    found = getattr(vision_config(config), "num_channels", None)
+    return found if isinstance(found, int) else 3
+
+
+def picture_size(config: Any, unnamed: int = 224) -> tuple[int, int]:
+    """Height and width that the configuration names, else `unnamed`."""
+    size = getattr(vision_config(config), "image_size", None) or unnamed
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+def named_patches(config: Any, inputs: Mapping[str, Any], seen: Seen) -> Named | None:
+    """Names "row,column" of the patches of a picture, "frame,row,column" of a video; None for anything else."""
+    pixels = next((inputs[name] for name in PIXELS if isinstance(inputs.get(name), Tensor)), None)
+    if pixels is None:
+        return None
+    config, n = vision_config(config), seen.n_keys
+    *frames, rows, columns = _grid(config, pixels)
+    patches = [",".join(map(str, index)) for index in np.ndindex(*frames, rows, columns)]
+    windows = seen.n_rows > 1 and 0 < len(patches) <= seen.n_rows * seen.n_queries
+    special = [] if windows else _special(config, n - len(patches)) if patches else None
+    notes = {"positions": f"attention runs in {seen.n_rows} windows of {n} keys"} if windows else {}
+    if special is None and not frames:
+        rows, columns = _coarse(pixels, n)
+        special, patches = [], [f"{row},{column}" for row in range(rows) for column in range(columns)]
+        notes = {"positions": f"the model names no size of a patch; {n} positions are a grid of {rows} x {columns}"}
+    if not patches or special is None:
+        return Named(
+            tuple(f"position {i}" for i in range(n)), text=f"picture of {n} positions", notes={"positions": UNKNOWN}
         )
-    if pixels.ndim < 4 or pixels.shape[0] != 1:
-        raise InputError(
-            f"a picture is one tensor [channel height width], got {list(pixels.shape)}; give one at a time"
-        )
-    return pixels.to(next(model.module.parameters()).dtype)
+    kind = f"video of {frames[0]} x " if frames else "picture of "
+    return Named((*special, *patches), len(special), f"{kind}{rows} x {columns} patches", "patches", notes)
 
 
-def _grid(config: Any, pixels: Tensor) -> tuple[int, int]:
-    """Rows and columns of patches, 0 where the configuration names no size of a patch, or for more than a picture."""
+def _grid(config: Any, pixels: Tensor) -> tuple[int, ...]:
+    """Rows and columns of patches, with the steps of time before them for a video; 0 where it cannot be told."""
     size = getattr(config, "patch_size", None)
-    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
-    if not isinstance(height, int) or not isinstance(width, int) or pixels.ndim != 4:
+    height, width = size[-2:] if isinstance(size, list | tuple) and len(size) > 1 else (size, size)
+    if not isinstance(height, int) or not isinstance(width, int) or pixels.ndim not in (4, 5):
         return 0, 0
-    return pixels.shape[-2] // height, pixels.shape[-1] // width
+    rows, columns = pixels.shape[-2] // height, pixels.shape[-1] // width
+    tube = getattr(config, "tubelet_size", None)
+    tube = tube[0] if isinstance(tube, list | tuple) else tube
+    if pixels.ndim == 4:
+        return rows, columns
+    return (pixels.shape[1] // tube, rows, columns) if isinstance(tube, int) else (0, 0)
+
+
+def _coarse(pixels: Tensor, n: int) -> tuple[int, int]:
+    """Rows and columns of the `n` positions of a picture that was made smaller by the same number both ways."""
+    height, width = pixels.shape[-2:]
+    factors = [k for k in range(2, min(height, width) + 1) if height % k == 0 == width % k]
+    fits = [(height // k, width // k) for k in factors if (height // k) * (width // k) == n]
+    return fits[0] if fits and pixels.ndim == 4 else (0, 0)
 
 
 def _special(config: Any, n: int) -> list[str] | None:
@@ -94,21 +117,3 @@ def _special(config: Any, n: int) -> list[str] | None:
     names = ["[CLS]"] if getattr(config, "model_type", "") != "deit" else ["[CLS]", "[DIST]"]
     names += [f"[REG{index}]" for index in range(getattr(config, "num_register_tokens", 0) or 0)]
     return names if len(names) == n else None
-
-
-def _n_positions(model: "HuggingFaceModel", pixels: Tensor) -> int:
-    """Number of keys of the first attention on a picture of this size; one pass a size."""
-    known = model.__dict__.setdefault("_n_positions", {})
-    if pixels.shape not in known:
-        n_keys = Keep(reduce=lambda site: {"n_keys": torch.tensor(site.need("weights").shape[-1])})
-        tape = Tape(keep=n_keys, check=False)
-        unnamed = Example("picture", {"pixel_values": pixels}, ("picture",), (None,), (False,), (None,), "patches")
-        try:
-            with torch.no_grad():
-                model.forward([Row(unnamed)], tape)
-        except AttnprobeError:
-            raise
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise InputError(f"{model.name} does not read a picture of {list(pixels.shape[1:])}: {error}") from error
-        known[pixels.shape] = int(tape.reduced[0][1]["n_keys"])
-    return int(known[pixels.shape])

@@ -7,6 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 from attnprobe.attention.seam import Locate, silent
 from attnprobe.models.modes import evaluating
@@ -120,4 +124,10 @@ def stack_of(module: nn.Module, part: nn.Module, path: str) -> str:
         return "vision"
     if main_input in ("input_features", "input_values"):
         return "audio"
-    return "decoder" if _causal(module, part) else "encoder"
+    return "decoder" if _causal(module, part) or _writes(config) else "encoder"
+
+
+def _writes(config: Any) -> bool:
+    """Whether models of this type predict the next token, and none of them a masked one."""
+    name = getattr(config, "model_type", None)
+    return name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and name not in MODEL_FOR_MASKED_LM_MAPPING_NAMES

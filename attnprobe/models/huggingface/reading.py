@@ -9,33 +9,37 @@ from torch import Tensor, nn
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.models.huggingface.encodings import (
+    BESIDE,
+    check_ids_shape,
+    check_lengths,
+    inputs_of,
+    is_along_tokens,
+    unpadded,
+)
 from attnprobe.models.huggingface.layout import Layout
 from attnprobe.models.huggingface.places import word_embedding
 
-TOKEN_AXIS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-# What tokenizers and data sets put beside a model's inputs.
-BESIDE = (
-    "offset_mapping",
-    "special_tokens_mask",
-    "length",
-    "overflow_to_sample_mapping",
-    "num_truncated_tokens",
-    "labels",
-)
+# Attributes of a configuration that name the id which stands for a picture (a video, a sound) among the ids of a text.
+PLACES = tuple(f"{kind}_token_{form}" for kind in ("image", "video", "audio") for form in ("id", "index"))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model can read: the most tokens and the number of ids, None where there is no limit."""
+    """What a model can read: the most tokens and the number of ids, None where there is no limit.
+
+    places: ids that stand for a part of a picture, video or sound; they need no embedding of their own.
+    """
 
     n_tokens: int | None
     n_ids: int | None
+    places: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, module: nn.Module, tokenizer: Any, config: Any) -> "Limits":
         """The limits that the tokenizer, the configuration and the embeddings of a model set."""
         rows = getattr(word_embedding(module), "num_embeddings", None)
-        return cls(max_length(tokenizer, config, module), rows)
+        return cls(max_length(tokenizer, config, module), rows, _places(config))
 
     def check_length(self, n_tokens: int, advice: str = "shorten it") -> None:
         """Raise if an input has more tokens than the model takes."""
@@ -47,9 +51,16 @@ class Limits:
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise InputError(f"{name} are whole numbers, got {str(ids.dtype).removeprefix('torch.')}")
         outside = ids[(ids < 0) | (ids >= (2**63 - 1 if self.n_ids is None else self.n_ids))]
+        outside = outside[~torch.isin(outside, torch.tensor(self.places, dtype=ids.dtype))]
         if outside.numel():
             known = "0 or more" if self.n_ids is None else f"0 to {self.n_ids - 1}"
             raise InputError(f"there is no token with the id {int(outside[0])} ({name}); this model's ids are {known}")
+
+
+def _places(config: Any) -> tuple[int, ...]:
+    """Ids that a configuration sets aside for pictures, videos and sounds."""
+    named = [getattr(config, name, None) for name in PLACES]
+    return tuple(dict.fromkeys(index for index in named if isinstance(index, int)))
 
 
 def max_length(tokenizer: Any, config: Any, module: nn.Module | None = None) -> int | None:
@@ -66,15 +77,26 @@ def max_length(tokenizer: Any, config: Any, module: nn.Module | None = None) -> 
     return min(known) if known else None
 
 
-def read(tokenizer: Any, limits: Limits, text: Any, pair: Any = None, *, truncate: bool = False) -> Example:
-    """An example from a string, a pair of strings, a list of words, token ids, or a tokenizer's own output."""
+def read(
+    tokenizer: Any,
+    limits: Limits,
+    text: Any,
+    pair: Any = None,
+    *,
+    truncate: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Example:
+    """An example from a string, a pair of strings, a list of words, token ids, or an encoding with input_ids.
+
+    dtype: what pictures and the like that an encoding holds beside the ids are cast to.
+    """
     ids = None if isinstance(text, Mapping) else _as_ids(text)
     if ids is None and not isinstance(text, Mapping):
         return _from_text(tokenizer, text, pair, limits, truncate)
     if pair is not None:
         raise InputError("token ids and encodings hold the pair already; give a pair with a text only")
     given = text if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return _from_encoding(tokenizer, given, limits)
+    return _from_encoding(tokenizer, given, limits, dtype)
 
 
 def _as_ids(text: Any) -> Tensor | None:
@@ -122,62 +144,43 @@ def _from_text(tokenizer: Any, text: Any, pair: Any, limits: Limits, truncate: b
     return _example(tokenizer, dict(encoding), layout, cut, {})
 
 
-def _from_encoding(tokenizer: Any, encoding: Mapping[str, Any], limits: Limits) -> Example:
-    inputs = _inputs_of(encoding)
+def _from_encoding(tokenizer: Any, encoding: Mapping[str, Any], limits: Limits, dtype: torch.dtype | None) -> Example:
+    if encoding.get("inputs_embeds") is not None:
+        raise InputError("inputs_embeds have no tokens to explain; give input_ids")
+    inputs = inputs_of(encoding, dtype)
+    if "input_ids" not in inputs:
+        raise InputError(f"an encoding needs input_ids, got {', '.join(inputs) or 'nothing'}")
     ids = inputs["input_ids"]
+    check_ids_shape(ids)
     limits.check_ids(ids)
-    if ids.shape[1] == 0:
-        raise InputError("the input has no tokens; give at least one")
-    _check_lengths(inputs)
-    first, last = _unpadded(inputs, getattr(tokenizer, "pad_token_id", None))
-    cut = {n: v[:, first:last] if n in TOKEN_AXIS and v.ndim == 2 else v for n, v in inputs.items()}
+    check_lengths(inputs)
+    first, last = unpadded(inputs, getattr(tokenizer, "pad_token_id", None))
+    cut = {n: v[:, first:last] if is_along_tokens(n, v) else v for n, v in inputs.items()}
     limits.check_length(last - first)
-    special = special_of(tokenizer, ids[0])
+    special, notes = _with_places(special_of(tokenizer, ids[0]), ids[0], limits.places)
     text = tokenizer.decode(cut["input_ids"][0]) if tokenizer is not None else " ".join(map(str, ids[0].tolist()))
     layout = Layout.of(encoding, special, text, None).without_offsets()
     left_out = [name for name in BESIDE if name in encoding]
-    notes = {"left_out": tuple(left_out)} if left_out else {}
+    notes |= {"left_out": tuple(left_out)} if left_out else {}
+    if isinstance(cut.get("decoder_input_ids"), Tensor):
+        notes["decoder_tokens"] = names_of(tokenizer, cut["decoder_input_ids"][0].tolist())
     return _example(tokenizer, cut, layout.between(first, last), 0, notes)
 
 
-def _inputs_of(encoding: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The model's inputs in an encoding, each with the batch axis."""
-    if encoding.get("inputs_embeds") is not None:
-        raise InputError("inputs_embeds have no tokens to explain; give input_ids")
-    try:
-        given = {n: torch.as_tensor(v) for n, v in encoding.items() if v is not None and n not in BESIDE}
-    except (TypeError, ValueError) as error:
-        raise InputError(f"an encoding holds tensors or lists of numbers of one input ({error})") from error
-    if "input_ids" not in given:
-        raise InputError(f"an encoding needs input_ids, got {', '.join(given) or 'nothing'}")
-    inputs = {n: v.reshape(1, -1) if v.ndim < 2 else v for n, v in given.items()}
-    ids = inputs["input_ids"]
-    if ids.ndim != 2:
-        raise InputError(f"input_ids have the shape [1 token], got {list(ids.shape)}; give one text at a time")
-    if ids.shape[0] != 1:
-        raise InputError(f"an example is one input, got a batch of {ids.shape[0]}; give them one at a time")
-    return inputs
+def _with_places(
+    special: tuple[bool, ...], ids: Tensor, places: tuple[int, ...]
+) -> tuple[tuple[bool, ...], dict[str, Any]]:
+    """Places of pictures are special: their word embeddings are not used, so that taking them away does nothing."""
+    stands = [index in places for index in ids.tolist()]
+    if not any(stands):
+        return special, {}
+    note = f"{sum(stands)} of {len(ids)} tokens stand for a picture, video or sound; removal leaves them alone"
+    return tuple(a or b for a, b in zip(special, stands, strict=True)), {"picture_places": note}
 
 
-def _check_lengths(inputs: Mapping[str, Tensor]) -> None:
-    """Raise where an input along the tokens is not as long as the ids."""
-    n_tokens = inputs["input_ids"].shape[1]
-    for name in TOKEN_AXIS:
-        given = inputs.get(name)
-        if given is not None and given.shape[-1] != n_tokens:
-            raise InputError(f"{name} is of {given.shape[-1]} tokens, input_ids of {n_tokens}; give one entry a token")
-
-
-def _unpadded(inputs: Mapping[str, Tensor], padding: int | None) -> tuple[int, int]:
-    """Where the input begins and ends without its padding; a mask that hides real tokens stays as the user made it."""
-    mask, ids = inputs.get("attention_mask"), inputs["input_ids"][0]
-    if mask is None or mask.ndim != 2 or bool(mask[0].bool().all()):
-        return 0, len(ids)
-    if not bool(mask[0].bool().any()):
-        raise InputError("the attention mask hides every token")
-    stays = mask[0].bool() if padding is None else mask[0].bool() | (ids != padding)
-    kept = stays.nonzero().flatten()
-    return int(kept[0]), int(kept[-1]) + 1
+def names_of(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Tokens of ids; the numbers where there is no tokenizer."""
+    return tuple(tokenizer.convert_ids_to_tokens(ids)) if tokenizer is not None else tuple(map(str, ids))
 
 
 def special_of(tokenizer: Any, ids: Tensor) -> tuple[bool, ...]:
@@ -191,7 +194,7 @@ def special_of(tokenizer: Any, ids: Tensor) -> tuple[bool, ...]:
     return tuple(index in special for index in ids.tolist())
 
 
-def _example(tokenizer: Any, inputs: dict[str, Tensor], layout: Layout, cut: int, notes: dict[str, Any]) -> Example:
+def _example(tokenizer: Any, inputs: dict[str, Any], layout: Layout, cut: int, notes: dict[str, Any]) -> Example:
     ids, mask = inputs["input_ids"][0].tolist(), inputs.get("attention_mask")
     hidden = 0 if mask is None or mask.ndim != 2 else int((mask[0] == 0).sum())
     if hidden:
@@ -200,7 +203,7 @@ def _example(tokenizer: Any, inputs: dict[str, Tensor], layout: Layout, cut: int
         text=layout.text,
         pair=layout.pair,
         inputs={n: v for n, v in inputs.items() if n not in BESIDE},
-        tokens=tuple(tokenizer.convert_ids_to_tokens(ids)) if tokenizer is not None else tuple(map(str, ids)),
+        tokens=names_of(tokenizer, ids),
         spans=layout.spans,
         is_special=layout.is_special,
         in_pair=layout.in_pair,

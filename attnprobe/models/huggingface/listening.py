@@ -1,0 +1,36 @@
+"""The block in which every route of attention passes a tape, and nothing of the model or of transformers is left changed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from attnprobe.attention.seam import Tape, recording, running
+from attnprobe.models.huggingface.by_hand import ByHand
+from attnprobe.models.huggingface.interface import routed
+from attnprobe.models.huggingface.runs import Runs, with_parameters
+from attnprobe.models.huggingface.sparse.recording import Recorder
+
+
+@contextmanager
+def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
+    """Within the block, attention of the module passes the tape, whether it goes through the registry or not."""
+    tape.start_pass()
+
+    def next_pass(*_: Any) -> None:
+        if running() is tape:  # generation calls the model once a token
+            tape.start_pass()
+
+    def begun(part: nn.Module) -> None:
+        if running() is tape:
+            tape.begin_run(part)
+
+    runs, recorder = Runs(module, begun), Recorder(module, tape)
+    by_hand = ByHand(tape, runs, recorder)
+    handle = module.register_forward_pre_hook(next_pass)
+    try:
+        with recording(tape), routed(module), runs.watching(with_parameters(module)), recorder.watching(), by_hand:
+            yield by_hand
+    finally:
+        handle.remove()

@@ -1,0 +1,220 @@
+"""Finds, in one watched pass, which linear map makes the values of each attention layer and which one takes its z."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnprobe.attention.seam import Keep, Tape
+from attnprobe.errors import CaptureError
+from attnprobe.example import Example
+from attnprobe.models.evaluator import count
+from attnprobe.models.linear_maps import Call, LinearMap, watched
+from attnprobe.models.model import Model
+from attnprobe.models.rows import Row
+from attnprobe.site import Place, Site
+
+# The same input several times: each row gets noise of its own, which tells columns apart in bfloat16 too.
+N_ROWS = 4
+N_TOKENS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """A linear map, and which columns of its output (of W_O: of its input) belong to each head."""
+
+    linear: LinearMap
+    index: Int[Tensor, "head d_value"]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where the projections of one attention layer are, or why they were not found; groups: value head by query head."""
+
+    place: Place
+    groups: tuple[int, ...]
+    value: Use | str
+    output: Use | str
+
+
+def probe(model: Model) -> Example:
+    """A short input that the model reads: a few ordinary token ids; of a model that reads no text, its own probe."""
+    root, config = model.module, getattr(model, "config", None)
+    own = getattr(model, "_probe", None)
+    if own is not None and getattr(root, "main_input_name", "input_ids") != "input_ids":
+        return own()
+    facts = vars(config).items() if config is not None else ()
+    special = {number for name, number in facts if name.endswith("_token_id") and isinstance(number, int)}
+    n_ids, length = _n_ids(model), getattr(root, "fixed_length", None) or N_TOKENS
+    ids = [index for index in range(min(n_ids, 200)) if index not in special][-N_TOKENS:] or [0]
+    ids = [ids[index % len(ids)] for index in range(length)]
+    end = getattr(config, "eos_token_id", None)
+    if isinstance(end, int) and end < n_ids:  # some classifiers read their answer there
+        ids[-1] = end
+    return model.example(ids, **({"answer": ids} if getattr(config, "is_encoder_decoder", False) else {}))
+
+
+def _n_ids(model: Model) -> int:
+    words = getattr(getattr(model, "vocabulary", None), "tokens", None)
+    return len(words) if words else int(getattr(getattr(model, "embedding", None), "num_embeddings", N_TOKENS))
+
+
+def find(model: Model, example: Example) -> tuple[Found, ...]:
+    """Where the projections of every attention layer are: one pass of several rows of the example."""
+    try:
+        sites, calls = _watch(model, example, N_ROWS)
+    except CaptureError:  # some attention lays several inputs out in its own way
+        sites, calls = _watch(model, example, 1)
+    if not sites:
+        raise CaptureError(f"no attention of {model.name} was seen")
+    layers: dict[tuple[str, str, int], list[Site]] = {}
+    for site in sites:
+        layers.setdefault((site.place.stack, site.place.kind, site.place.layer), []).append(site)
+    return tuple(_of_layer(parts, calls, model.module) for parts in layers.values())
+
+
+def _watch(model: Model, example: Example, n_rows: int) -> tuple[list[Site], list[Call]]:
+    tape = Tape(keep=Keep.of("value", "z"), check=False)
+    count(forward=n_rows)
+    with torch.no_grad(), watched(model.module) as calls:
+        model.forward([Row(example)] * n_rows, tape)
+    return tape.sites, calls
+
+
+def _of_layer(parts: Sequence[Site], calls: Sequence[Call], root: nn.Module) -> Found:
+    """One layer; parts: its windows or images where it keeps them apart."""
+    place = parts[0].place
+    makes = "W_V: no linear map gave the values as they are used"
+    takes = "W_O: no linear map takes z as its heads made it"
+    heads, groups = _distinct(_merged(parts, "value")[0])
+    values = [value[:, heads] for value in _merged(parts, "value")]
+    return Found(
+        place,
+        groups,
+        _use(place, calls, root, values, "y", makes),
+        _use(place, calls, root, _merged(parts, "z"), "x", takes),
+    )
+
+
+def _merged(parts: Sequence[Site], name: str) -> list[Float[Tensor, "row head d_value"]]:
+    """A tensor of a layer by token: of all its parts together where they are alike, and of the first part alone."""
+    rows = [part.need(name).cpu().transpose(1, 2).flatten(0, 1) for part in parts]
+    alike = len({(tuple(part.shape[1:]), part.dtype) for part in rows}) == 1
+    return [torch.cat(rows), rows[0]] if alike and len(rows) > 1 else rows[:1]
+
+
+def _distinct(value: Float[Tensor, "row head d_value"]) -> tuple[list[int], tuple[int, ...]]:
+    """The first query head of each value head, and the value head of each query head."""
+    first: list[int] = []
+    groups = []
+    for head in range(value.shape[1]):
+        same = next((group for group, other in enumerate(first) if torch.equal(value[:, head], value[:, other])), None)
+        if same is None:
+            first.append(head)
+        groups.append(len(first) - 1 if same is None else same)
+    return first, tuple(groups)
+
+
+def _use(
+    place: Place,
+    calls: Sequence[Call],
+    root: nn.Module,
+    wanted: Sequence[Float[Tensor, "_ head d_value"]],
+    side: str,
+    otherwise: str,
+) -> Use | str:
+    """The map whose output ("y") holds the wanted columns, or whose input ("x") is made of them; else the reason.
+
+    wanted: what may be looked for, the first that is found counts.
+    """
+    hits = next((found for tensor in wanted if (found := _hits(calls, tensor.flatten(1), side))), [])
+    maps = {call.path: (call, index) for call, index in hits if call.linear is not None}
+    if len(maps) > 1:
+        inside = {path: hit for path, hit in maps.items() if path.startswith(f"{place.path}.")}
+        maps = inside if len(inside) == 1 else maps
+    if len(maps) != 1:
+        seen = [call for call, _ in hits] or [call for call in calls if _same_numbers(wanted[0], getattr(call, side))]
+        return _reason(otherwise, side, seen, list(maps))
+    ((call, index),) = maps.values()
+    try:
+        call.check(root)
+    except CaptureError as error:
+        return f"{otherwise[:3]}: {error}."
+    return Use(call.linear, index.view(wanted[0].shape[1:]))  # type: ignore[arg-type]
+
+
+def _hits(calls: Sequence[Call], columns: Tensor, side: str) -> list[tuple[Call, Tensor]]:
+    """The calls with the wanted columns in their output, or with nothing else than these in their input."""
+    if side == "x":
+        calls = [call for call in calls if call.x.shape[1] == columns.shape[1]]
+    return [(call, index) for call in calls if (index := where(columns, getattr(call, side))) is not None]
+
+
+def _reason(otherwise: str, side: str, hits: Sequence[Call], maps: Sequence[str]) -> str:
+    if maps:
+        return f"{otherwise[:3]}: several maps fit and none alone lies in the attention module: {', '.join(maps)}."
+    if hits:
+        return f"{otherwise}; they come out of {hits[0]}." if side == "y" else f"{otherwise}; it goes into {hits[0]}."
+    return f"{otherwise}; something else (a norm, a rotation, a gate, a sum) stands between, and is not undone."
+
+
+def _same_numbers(wanted: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers in any layout: what a norm of each head gives, for one."""
+    alike = wanted.numel() == other.numel() and wanted.dtype == other.dtype
+    return alike and torch.equal(wanted.flatten().sort().values, other.flatten().sort().values)
+
+
+def where(wanted: Float[Tensor, "row column"], pool: Float[Tensor, "other_row d"]) -> Int[Tensor, " column"] | None:
+    """Where each wanted column is in the pool, bit for bit; None unless each is there exactly once.
+
+    Rows may be in another order (tokens before inputs, windows), the same for all columns.
+    """
+    if pool.shape[0] != wanted.shape[0] or pool.shape[1] < wanted.shape[1] or pool.dtype != wanted.dtype:
+        return None
+    if not bool((pool == wanted[0, 0]).any()):
+        return None
+    places: dict[bytes, list[int]] = {}
+    for index, column in enumerate(_rows(pool.sort(0).values.T)):
+        places.setdefault(column, []).append(index)
+    found = [places.get(column, []) for column in _rows(wanted.sort(0).values.T)]
+    if any(len(at) != 1 for at in found):
+        return None
+    index = torch.tensor([at[0] for at in found])
+    return index if sorted(_rows(pool[:, index])) == sorted(_rows(wanted)) else None
+
+
+def _rows(matrix: Tensor) -> list[bytes]:
+    """Each row as bytes; 0 added, so that -0 and 0 are alike."""
+    return [row.tobytes() for row in (matrix + 0.0).contiguous().view(torch.uint8).numpy()]
+
+
+def pick_rows(matrix: Float[Tensor, "row column"], index: Int[Tensor, "a b"]) -> Float[Tensor, "a b column"]:
+    """matrix[index], as a view where the index goes in even steps.
+
+    >>> pick_rows(torch.arange(8.0).view(4, 2), torch.tensor([[0, 1], [2, 3]])).tolist()
+    [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
+    """
+    (a, b), start = index.shape, int(index[0, 0])
+    by_a = int(index[1, 0]) - start if a > 1 else 0
+    by_b = int(index[0, 1]) - start if b > 1 else 0
+    even = start + by_a * torch.arange(a)[:, None] + by_b * torch.arange(b)
+    if by_a < 0 or by_b < 0 or not torch.equal(even, index):
+        return matrix[index.to(matrix.device)]
+    row, column = matrix.stride()
+    size, stride = (a, b, matrix.shape[1]), (by_a * row, by_b * row, column)
+    return matrix.as_strided(size, stride, matrix.storage_offset() + start * row)
+
+
+def order_of(index: Int[Tensor, "head d_value"]) -> str:
+    """How heads lie in the input of W_O: "head d_value", "d_value head", or "mixed".
+
+    >>> order_of(torch.tensor([[0, 2], [1, 3]]))
+    'd_value head'
+    """
+    n_heads, d_value = index.shape
+    if torch.equal(index, torch.arange(n_heads * d_value).view(n_heads, d_value)):
+        return "head d_value"
+    transposed = torch.arange(n_heads * d_value).view(d_value, n_heads).T
+    return "d_value head" if torch.equal(index, transposed) else "mixed"

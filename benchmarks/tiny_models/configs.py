@@ -1,0 +1,153 @@
+"""A tiny config of a model type: every field shrunken by its name, nested configs too."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import transformers
+
+from benchmarks.tiny_models.indices import indices
+from benchmarks.tiny_models.registry import settings_of, tweaks_of
+from benchmarks.tiny_models.sizes import LAYERS, absent, small
+from benchmarks.tiny_models.tokens import Ids
+
+Config = transformers.PreTrainedConfig
+_LISTS_BY_LAYER = ("layer_types", "mlp_layer_types", "indexer_types", "layers_block_type")
+
+
+def tiny_config(config_class: type[Config], **given: Any) -> Config:
+    """A config of the class with small sizes.
+
+    Only fields that shrink are given to the constructor, so that what it derives from them fits them.
+    """
+    return _shrink(config_class(**given), Ids())
+
+
+def _shrink(config: Config, ids: Ids) -> Config:
+    fields = {field.name for field in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set()
+    changed: dict[str, Any] = {}
+    for name, old in list(vars(config).items()):
+        if name.startswith("_") or name in ("id2label", "label2id"):
+            continue
+        if isinstance(old, Config):
+            changed[name] = _shrink(old, ids)
+            continue
+        new = ids.of(name, small(name, old)) if old is not None else absent(name)
+        if type(new) is not type(old) or new != old:
+            changed[name] = new
+    changed |= _in_proportion(config, changed)
+    changed |= indices(config, changed)
+    changed |= copy.deepcopy(settings_of(config.model_type))
+    shrunken = _construct(config, {k: v for k, v in changed.items() if k in fields}, changed)
+    _fit_lists(config, shrunken)
+    _fit_rope(shrunken)
+    for change in tweaks_of(config.model_type):
+        change(shrunken)
+    return shrunken
+
+
+def _get(config: Config, name: str, default: Any = None) -> Any:
+    """The field; the default where it is not there or differs from layer to layer."""
+    try:
+        return getattr(config, name)
+    except Exception:
+        return default
+
+
+def _construct(config: Config, arguments: dict[str, Any], changed: dict[str, Any]) -> Config:
+    """A new config from the arguments; where the class refuses them, the old one with its fields set."""
+    try:
+        shrunken = type(config)(**arguments)
+    except Exception:
+        shrunken = config
+        arguments = {}
+    for name, value in changed.items():
+        if name not in arguments and (shrunken is config or isinstance(value, Config)):
+            try:
+                setattr(shrunken, name, value)
+            except Exception:
+                continue
+    return shrunken
+
+
+def _in_proportion(config: Config, changed: dict[str, Any]) -> dict[str, Any]:
+    """Fields whose small value hangs on others: pictures and patches, windows that follow."""
+    found: dict[str, Any] = {}
+    size = getattr(config, "image_size", None)
+    patch = getattr(config, "patch_size", None)
+    if isinstance(patch, int) and patch > 8:
+        found["patch_size"] = patch = 8
+    elif isinstance(patch, (list, tuple)) and all(isinstance(item, int) and item > 8 for item in patch):
+        found["patch_size"] = type(patch)(8 for _ in patch)
+    target = 64 if hasattr(config, "depths") or hasattr(config, "hidden_sizes") else 32
+    if isinstance(_get(config, "depths"), (list, tuple)):
+        if isinstance(_get(config, "embed_dim"), int):
+            found["embed_dim"] = 16
+        if isinstance(window := _get(config, "window_size"), int) and window > 4:
+            found["window_size"], target = 4, 128
+    if isinstance(size, int) and size > target:
+        found["image_size"] = target
+    elif isinstance(size, (list, tuple)) and size and isinstance(size[0], int):
+        found["image_size"] = type(size)(target for _ in size)
+    lists = [value for name in _LISTS_BY_LAYER if isinstance(value := getattr(config, name, None), (list, tuple))]
+    kinds = max((len(set(value)) for value in lists), default=0)
+    if kinds > LAYERS:
+        found["num_hidden_layers"] = min(kinds, 4)
+    kv, heads = _get(config, "num_key_value_heads"), _get(config, "num_attention_heads")
+    if isinstance(kv, int) and kv == heads:
+        found["num_key_value_heads"] = changed.get("num_attention_heads", heads)
+    return found
+
+
+def _fit_lists(old: Config, new: Config) -> None:
+    """Lists with an entry a layer get the new number of layers, and keep one of each kind where they can."""
+    try:
+        before, after = old.num_hidden_layers, new.num_hidden_layers
+    except AttributeError:
+        return
+    if not isinstance(after, int) or not isinstance(before, int):
+        return
+    for name, value in list(vars(new).items()):
+        if name.startswith("_") or not isinstance(value, (list, tuple)):
+            continue
+        original = getattr(old, name, None)
+        if not isinstance(original, (list, tuple)) or not original or not isinstance(original[0], (str, int, float, bool)):
+            continue
+        if len(original) == before and (len(value) != after or name in _LISTS_BY_LAYER):
+            setattr(new, name, type(value)(_one_of_each(list(original), after)))
+
+
+def _one_of_each(entries: list[Any], count: int) -> list[Any]:
+    """The first entries, changed from the back until each kind is there or the places are used up."""
+    kinds = list(dict.fromkeys(entries))
+    if len(set(entries[:count])) == len(kinds):
+        return entries[:count]
+    chosen = sorted(kinds[:count], key=entries.index)
+    while len(chosen) < count:
+        chosen.append(chosen[-1])
+    return chosen
+
+
+def _fit_rope(config: Config) -> None:
+    """Rotary sections and per-frequency factors get the length of the small heads."""
+    rope = getattr(config, "rope_parameters", None)
+    if not isinstance(rope, dict):
+        return
+    heads = _get(config, "num_attention_heads") or 4
+    width = _get(config, "head_dim") or _get(config, "hidden_size", 64) // heads
+    for part in [rope, *(value for value in rope.values() if isinstance(value, dict))]:
+        half = int(width * (part.get("partial_rotary_factor") or 1.0)) // 2
+        if "mrope_section" in (getattr(config, "ignore_keys_at_rope_validation", None) or ()):
+            part.setdefault("mrope_section", [16, 24, 24])
+        for name in ("mrope_section", "xdrope_section"):
+            if part.get(name):
+                part[name] = _sections(list(part[name]), half)
+        for name in ("short_factor", "long_factor"):
+            if part.get(name):
+                part[name] = list(part[name])[:half]
+
+
+def _sections(old: list[int], total: int) -> list[int]:
+    new = [max(1, total * part // sum(old)) for part in old]
+    new[0] += total - sum(new)
+    return new

@@ -1,0 +1,1 @@
+"""Recipes of single types and families, one file a family."""
