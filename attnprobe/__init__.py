@@ -27,6 +27,7 @@ _HOMES = {
     "faithfulness": "metrics",
     "findings": "finding",
     "gate": "intervention",
+    "inspect": "models.inspecting",
     "knock_out": "intervention",
     "load": "models",
     "mean_head": "intervention",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from attnprobe.metrics import agreement as agreement
     from attnprobe.metrics import faithfulness as faithfulness
     from attnprobe.models import load as load
+    from attnprobe.models.inspecting import inspect as inspect
     from attnprobe.models.model import Model as Model
     from attnprobe.models.rows import Row as Row
     from attnprobe.site import Site as Site

@@ -17,11 +17,11 @@ TENSORS = ("query", "key", "value", "scores", "weights", "z")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a site is: `layer` counts the calls within its stack and kind in one pass, `call` those of its module.
+    """Where a site is: `layer` counts the runs of modules within its stack and kind in one pass.
 
-    `step` counts the passes within one recording (0 but for generation). `part` counts the images, windows or blocks that
-    one run of the module keeps apart. `route`: how attention was reached ("registry", "softmax", "sdpa", "layout"; "seam"
-    for models of ours).
+    `call` counts the runs of its module; `step` the passes within one recording (0 but for generation); `part` the
+    images, windows or blocks that one run keeps apart. `route`: how it was reached ("registry", "softmax", "sdpa",
+    "layout"; "seam" for models of ours).
     """
 
     stack: str

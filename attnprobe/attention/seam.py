@@ -74,9 +74,8 @@ class Tape:
     def of_row(self, index: int) -> "Tape":
         """A tape for one row alone, with the edits that this one has for it."""
         edits = self.edits if self.row_edits is None else self.row_edits[index]
-        return Tape(
-            edits, n_rows=1, keep=self.keep, differentiable=self.differentiable, check=self.check, numerics=self.numerics
-        )
+        kept = {name: getattr(self, name) for name in ("keep", "differentiable", "check", "numerics")}
+        return Tape(edits, n_rows=1, **kept)
 
     def start_pass(self) -> None:
         """A new forward pass of the whole model begins: layers are numbered from 0 again."""
@@ -96,9 +95,7 @@ class Tape:
         if last is not None and run == last_run != 0:
             place = replace(last, part=last.part + 1, route=route)
         else:
-            place = Place(
-                stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, route=route
-            )
+            place = Place(stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, route=route)
             self._layers[stack, kind] += 1
             self._calls[id(module)] += 1
         self._last[id(module), stack, kind] = (run, place)

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 from attnprobe import __version__
 from attnprobe.cli.attribute import attribute
 from attnprobe.cli.demo import demo
+from attnprobe.cli.inspecting import inspect
 from attnprobe.cli.methods import methods
 from attnprobe.cli.output import tell
 from attnprobe.cli.report import report
@@ -27,7 +28,7 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-for command in (demo, report, methods, attribute):
+for command in (demo, report, methods, attribute, inspect):
     app.command(command)
 
 

@@ -80,7 +80,11 @@ def _judge(checks: Sequence[Check], check: str) -> None:
 def _unseen(model: Model) -> list[Check]:
     """Attention that ran outside of the seam, as a failed check."""
     where = ", ".join(model.unseen)
-    return [Check("attention outside of the seam", where, float(len(model.unseen)), 0.0)] if model.unseen else []
+    checks = [Check("attention outside of the seam", where, float(len(model.unseen)), 0.0)] if model.unseen else []
+    if model.blank:  # stated, no failure: what calls itself attention may be something else
+        name = "modules that call themselves attention and showed no weights"
+        checks.append(Check(name, ", ".join(model.blank), float(len(model.blank)), float("inf")))
+    return checks
 
 
 def summarize(proofs: Sequence[SiteProof]) -> list[Check]:
@@ -100,7 +104,7 @@ def summarize(proofs: Sequence[SiteProof]) -> list[Check]:
             checks.append(
                 Check(
                     "|weights @ value - z|",
-                    str(proof.place),
+                    f"{proof.place}{'' if proof.along is None else f', along {proof.along} random directions'}",
                     float(proof.z_error),
                     proof.tolerance * max(1.0, float(proof.z_size)),
                 )

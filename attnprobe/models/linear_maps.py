@@ -81,6 +81,11 @@ class Call:
     def __str__(self) -> str:
         return f"'{self.path}' ({self.part})"
 
+    @property
+    def widths(self) -> tuple[int, int]:
+        """d_in and d_out."""
+        return self.x.shape[1], self.y.shape[1]
+
     def check(self, root: nn.Module) -> None:
         """Raise `CaptureError` unless the output is x W + b with the weight and bias of this very map."""
         if self.linear is None:
@@ -93,8 +98,8 @@ class Call:
         error = torch.inf if expected is None else float((expected - self.before).abs().max())
         if not error <= PLAIN[weight.dtype] * max(1.0, float(self.before.abs().max())):
             raise CaptureError(
-                f"{self} computes something else than x W + b with its own weight (off by {error:.1e}); merge adapters "
-                "into the weight first"
+                f"{self} computes something else than x W + b with its own weight (off by {error:.1e}): it scales, "
+                "gates or adds something; an adapter can be merged into the weight"
             )
 
 
@@ -173,14 +178,13 @@ class _Watch(TorchFunctionMode):
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type == "meta":
             return None
         name = self.names.get(tensor.untyped_storage().data_ptr())
-        view = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        view = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
         return None if name is None else Source(name, view)
 
     def _note(self, path: str, part: str, x: Tensor, out: Tensor, linear: LinearMap | None, *, noise: bool) -> Tensor:
         passed_on = self._noisy(out) if noise else out
         if x.ndim > 1 and out.ndim > 1 and x.is_floating_point() and out.is_floating_point():
-            rows = [_rows(tensor) for tensor in (x, passed_on, out)]
-            self.calls.append(Call(path, part, *rows, linear))
+            self.calls.append(Call(path, part, _rows(x), _rows(passed_on), _rows(out), linear))
         return passed_on
 
     def _noisy(self, out: Tensor) -> Tensor:

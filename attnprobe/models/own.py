@@ -21,7 +21,7 @@ from attnprobe.attention.masks import expecting_blind_rows
 from attnprobe.attention.seam import Keep, Tape, recording, silent
 from attnprobe.errors import CaptureError, InputError, nearest
 from attnprobe.example import Example, words_of_spans
-from attnprobe.models.model import Model, Stack
+from attnprobe.models.model import Model, Stack, facts_of
 from attnprobe.models.modes import evaluating
 from attnprobe.models.rows import CONTENT, Row, fill, filler
 from attnprobe.site import Kind
@@ -180,19 +180,13 @@ class OwnModel(Model):
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:  # type: ignore[override]
         """Stacks of attention with their layers and heads, as one short pass shows them."""
-        heads = Keep(frozenset(), reduce=lambda site: {"n_heads": torch.tensor(site.n_heads)})
-        tape = Tape(keep=heads, check=False)
+        tape = Tape(keep=Keep(frozenset(), reduce=facts_of), check=False)
         ids = torch.zeros(1, getattr(self.module, "fixed_length", None) or 1, dtype=torch.long, device=self._device)
         with torch.no_grad():
             self._run(self.embedding(ids), None, tape)
         if not tape.reduced:
             raise CaptureError(f"no attention of {self.name} was seen; build the network on attnprobe.attention")
-        kinds = dict.fromkeys((place.stack, place.kind) for place, _ in tape.reduced)
-        layers = {kind: [(p, h) for p, h in tape.reduced if (p.stack, p.kind) == kind] for kind in kinds}
-        return tuple(
-            Stack(stack, kind, tuple(int(h["n_heads"]) for _, h in found), tuple(p.path for p, _ in found))
-            for (stack, kind), found in layers.items()
-        )
+        return Stack.of_pass(tape)
 
     @property
     def fillers(self) -> Mapping[str, Tensor]:

@@ -1,7 +1,8 @@
 """Finds, in one watched pass, which linear map makes the values of each attention layer and which one takes its z."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,7 @@ from attnprobe.site import Place, Site
 # The same input several times: each row gets noise of its own, which tells columns apart in bfloat16 too.
 N_ROWS = 4
 N_TOKENS = 6
+MOST_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Where the projections of one attention layer are, or why they were not found; groups: value head by query head."""
+    """Where the projections of one layer are, or why they were not found; groups: the value head of each query head."""
 
     place: Place
     groups: tuple[int, ...]
@@ -40,25 +42,13 @@ class Found:
 
 
 def probe(model: Model) -> Example:
-    """A short input that the model reads: a few ordinary token ids; of a model that reads no text, its own probe."""
-    root, config = model.module, getattr(model, "config", None)
+    """A short input that the model reads: its own probe where it has one, else a few ids."""
     own = getattr(model, "_probe", None)
-    if own is not None and getattr(root, "main_input_name", "input_ids") != "input_ids":
+    if own is not None:
         return own()
-    facts = vars(config).items() if config is not None else ()
-    special = {number for name, number in facts if name.endswith("_token_id") and isinstance(number, int)}
-    n_ids, length = _n_ids(model), getattr(root, "fixed_length", None) or N_TOKENS
-    ids = [index for index in range(min(n_ids, 200)) if index not in special][-N_TOKENS:] or [0]
-    ids = [ids[index % len(ids)] for index in range(length)]
-    end = getattr(config, "eos_token_id", None)
-    if isinstance(end, int) and end < n_ids:  # some classifiers read their answer there
-        ids[-1] = end
-    return model.example(ids, **({"answer": ids} if getattr(config, "is_encoder_decoder", False) else {}))
-
-
-def _n_ids(model: Model) -> int:
-    words = getattr(getattr(model, "vocabulary", None), "tokens", None)
-    return len(words) if words else int(getattr(getattr(model, "embedding", None), "num_embeddings", N_TOKENS))
+    words = getattr(getattr(model, "vocabulary", None), "tokens", range(N_TOKENS))
+    length = getattr(model.module, "fixed_length", None) or N_TOKENS
+    return model.example([len(words) - 1 - index % len(words) for index in range(length)])
 
 
 def find(model: Model, example: Example) -> tuple[Found, ...]:
@@ -80,26 +70,36 @@ def _watch(model: Model, example: Example, n_rows: int) -> tuple[list[Site], lis
     count(forward=n_rows)
     with torch.no_grad(), watched(model.module) as calls:
         model.forward([Row(example)] * n_rows, tape)
-    return tape.sites, calls
+    return tape.sites, calls + _together(calls)
+
+
+def _together(calls: Sequence[Call]) -> list[Call]:
+    """The calls of each map that ran several times as one: some values are made piece by piece."""
+    by_path: dict[str, list[Call]] = {}
+    for call in calls:
+        by_path.setdefault(call.path, []).append(call)
+    several = [same for same in by_path.values() if len(same) > 1 and len({call.widths for call in same}) == 1]
+    whole = [
+        {name: torch.cat([getattr(call, name) for call in same]) for name in ("x", "y", "before")} for same in several
+    ]
+    return [replace(same[0], **tensors) for same, tensors in zip(several, whole, strict=True)]
 
 
 def _of_layer(parts: Sequence[Site], calls: Sequence[Call], root: nn.Module) -> Found:
     """One layer; parts: its windows or images where it keeps them apart."""
-    place = parts[0].place
-    makes = "W_V: no linear map gave the values as they are used"
-    takes = "W_O: no linear map takes z as its heads made it"
-    heads, groups = _distinct(_merged(parts, "value")[0])
-    values = [value[:, heads] for value in _merged(parts, "value")]
-    return Found(
-        place,
-        groups,
-        _use(place, calls, root, values, "y", makes),
-        _use(place, calls, root, _merged(parts, "z"), "x", takes),
-    )
+    place, values, z = parts[0].place, _merged(parts, "value"), _merged(parts, "z")
+    heads, groups = _distinct(values[0]) if values else ([], tuple(range(parts[0].n_heads)))
+    several = f", put together from {len(parts)} parts" if len(parts) > 1 else ""
+    makes = f"W_V: no linear map gave the values as they are used{several}"
+    takes = f"W_O: no linear map takes z as its heads made it{several}"
+    value = _use(place, calls, root, [tensor[:, heads] for tensor in values], "y", makes)
+    return Found(place, groups, value, _use(place, calls, root, z, "x", takes))
 
 
-def _merged(parts: Sequence[Site], name: str) -> list[Float[Tensor, "row head d_value"]]:
+def _merged(parts: Sequence[Site], name: str) -> list[Float[Tensor, "_ head d_value"]]:
     """A tensor of a layer by token: of all its parts together where they are alike, and of the first part alone."""
+    if getattr(parts[0], name) is None:
+        return []
     rows = [part.need(name).cpu().transpose(1, 2).flatten(0, 1) for part in parts]
     alike = len({(tuple(part.shape[1:]), part.dtype) for part in rows}) == 1
     return [torch.cat(rows), rows[0]] if alike and len(rows) > 1 else rows[:1]
@@ -129,13 +129,15 @@ def _use(
 
     wanted: what may be looked for, the first that is found counts.
     """
+    if not wanted:
+        return f"{otherwise[:3]}: this attention does not show {'its values' if side == 'y' else 'z'}."
     hits = next((found for tensor in wanted if (found := _hits(calls, tensor.flatten(1), side))), [])
     maps = {call.path: (call, index) for call, index in hits if call.linear is not None}
     if len(maps) > 1:
         inside = {path: hit for path, hit in maps.items() if path.startswith(f"{place.path}.")}
         maps = inside if len(inside) == 1 else maps
     if len(maps) != 1:
-        seen = [call for call, _ in hits] or [call for call in calls if _same_numbers(wanted[0], getattr(call, side))]
+        seen = [call for call in calls if _same_numbers(wanted[0], getattr(call, side))] or [call for call, _ in hits]
         return _reason(otherwise, side, seen, list(maps))
     ((call, index),) = maps.values()
     try:
@@ -169,25 +171,40 @@ def _same_numbers(wanted: Tensor, other: Tensor) -> bool:
 def where(wanted: Float[Tensor, "row column"], pool: Float[Tensor, "other_row d"]) -> Int[Tensor, " column"] | None:
     """Where each wanted column is in the pool, bit for bit; None unless each is there exactly once.
 
-    Rows may be in another order (tokens before inputs, windows), the same for all columns.
+    The pool's rows may be more (padding) and in another order (tokens before inputs), the same for all columns. Of very
+    many rows some are looked at.
     """
-    if pool.shape[0] != wanted.shape[0] or pool.shape[1] < wanted.shape[1] or pool.dtype != wanted.dtype:
+    if pool.shape[0] < wanted.shape[0] or pool.shape[1] < wanted.shape[1] or pool.dtype != wanted.dtype:
         return None
-    if not bool((pool == wanted[0, 0]).any()):
-        return None
+    some = torch.linspace(0, len(wanted) - 1, min(len(wanted), MOST_ROWS)).long()
+    in_order = [some] if pool.shape[0] == wanted.shape[0] else []
+    wanted = wanted[some]
+    there = (pool == wanted[0, 0]).any(0).nonzero().flatten().tolist()
+    elsewhere = (rows for column in there if (rows := _rows_at(wanted[:, 0], pool[:, column])) is not None)
+    return next(
+        (chosen for rows in chain(in_order, elsewhere) if (chosen := _at(wanted, pool[rows])) is not None), None
+    )
+
+
+def _rows_at(wanted: Tensor, column: Tensor) -> Tensor | None:
+    """In which row of a column each wanted number is; None where one is missing."""
+    order = column.argsort()
+    rows = order[torch.searchsorted(column[order], wanted).clamp(max=len(column) - 1)]
+    return rows if torch.equal(column[rows], wanted) else None
+
+
+def _at(wanted: Tensor, pool: Tensor) -> Tensor | None:
+    """Where each wanted column is in a pool of the same rows; None unless each is there exactly once."""
     places: dict[bytes, list[int]] = {}
-    for index, column in enumerate(_rows(pool.sort(0).values.T)):
+    for index, column in enumerate(_columns(pool)):
         places.setdefault(column, []).append(index)
-    found = [places.get(column, []) for column in _rows(wanted.sort(0).values.T)]
-    if any(len(at) != 1 for at in found):
-        return None
-    index = torch.tensor([at[0] for at in found])
-    return index if sorted(_rows(pool[:, index])) == sorted(_rows(wanted)) else None
+    found = [places.get(column, []) for column in _columns(wanted)]
+    return torch.tensor([at[0] for at in found]) if all(len(at) == 1 for at in found) else None
 
 
-def _rows(matrix: Tensor) -> list[bytes]:
-    """Each row as bytes; 0 added, so that -0 and 0 are alike."""
-    return [row.tobytes() for row in (matrix + 0.0).contiguous().view(torch.uint8).numpy()]
+def _columns(matrix: Tensor) -> list[bytes]:
+    """Each column as bytes; 0 added, so that -0 and 0 are alike."""
+    return [column.tobytes() for column in (matrix + 0.0).T.contiguous().view(torch.uint8).numpy()]
 
 
 def pick_rows(matrix: Float[Tensor, "row column"], index: Int[Tensor, "a b"]) -> Float[Tensor, "a b column"]:

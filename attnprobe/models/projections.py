@@ -2,7 +2,8 @@
 
 W_O is the linear map whose input is z with its heads merged. W_V is the linear map whose output holds, column by
 column, the columns of the values; so separate, packed and interleaved layouts are found alike. Values or a z that
-something else went through (a norm, a rotation, a gate) are not found, and that is said.
+something else went through (a norm, a rotation, a gate) are not found, and that is said. A clamp that did not act
+in that pass is not seen.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Projection:
     value_weight: Float[Tensor, "group d_model_in d_value"] | None = field(default=None, repr=False)
     value_bias: Float[Tensor, "group d_value"] | None = field(default=None, repr=False)
     W_O: Float[Tensor, "head d_value d_model"] | None = field(default=None, repr=False)
-    b_O: Float[Tensor, " d_model"] | None = field(default=None, repr=False)
+    b_O: Float[Tensor, " d_model"] | None = field(default=None, repr=False)  # noqa: N815
     value_map: str | None = None
     output_map: str | None = None
     output_order: str | None = None
@@ -76,8 +77,9 @@ class Projection:
 
     def _found(self, name: str, tensor: Tensor | None) -> Tensor:
         if tensor is None:
-            about = [reason for reason in self.reasons if reason.startswith(f"W_{name[-1]}")]
-            raise CaptureError(f"{self}: {name} was not found. {' '.join(about)}")
+            which = f"W_{name[-1]}: "
+            about = [reason.removeprefix(which) for reason in self.reasons if reason.startswith(which)]
+            raise CaptureError(f"{self}: {name} was not found: {' '.join(about)}")
         return tensor
 
     def W_OV(self, head: int) -> Float[Tensor, "d_model_in d_model"]:  # noqa: N802

@@ -13,8 +13,11 @@ from benchmarks.tiny_models.configs import tiny_config
 from benchmarks.tiny_models.inputs import candidates
 from benchmarks.tiny_models.outputs import tensors
 from benchmarks.tiny_models.parameters import randomise, spread
+from benchmarks.tiny_models.registry import part_of
 
 MOST_PARAMETERS = 8_000_000
+NO_EAGER = ("qwen2_5_omni_dit", "qwen2_5_omni_token2wav")  # look their function up by name, and "eager" is none
+LIBRARIES = ("torchvision", "torchaudio", "timm")
 
 
 def build(model_type: str, seed: int = 0) -> Built:
@@ -28,9 +31,11 @@ def build(model_type: str, seed: int = 0) -> Built:
 
 
 def _build(model_type: str) -> Built:
-    config = _named("config", tiny_config, CONFIG_MAPPING[model_type])
-    config._attn_implementation = "eager"
+    config = _named("config", tiny_config, model_type)
+    config._attn_implementation = "sdpa" if model_type in NO_EAGER else "eager"
     kind = choose(model_type)
+    if (part := part_of(model_type)) is not None:
+        config = getattr(config, part[0])
     module = _named("model", kind, config).float().eval()
     count = sum(parameter.numel() for parameter in module.parameters())
     if count > MOST_PARAMETERS:
@@ -58,6 +63,11 @@ def _named(what: str, function: Any, *arguments: Any) -> Any:
         raise
     except ImportError as error:
         raise NotBuilt(f"missing dependency: {_line(error)}") from error
+    except NotImplementedError as error:
+        raise NotBuilt(f"no forward: {_line(error)}") from error
+    except NameError as error:
+        reason = "missing dependency" if error.name in LIBRARIES else what
+        raise NotBuilt(f"{reason}: {_line(error)}") from error
     except Exception as error:
         raise NotBuilt(f"{what}: {_line(error)}") from error
 

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import typing
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import transformers
@@ -12,7 +13,7 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.tiny_models.built import NotBuilt
-from benchmarks.tiny_models.registry import class_of
+from benchmarks.tiny_models.registry import class_of, part_of
 
 _HEADS = (
     "CAUSAL_LM", "MULTIMODAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CTC", "RNNT", "TDT",
@@ -29,8 +30,9 @@ def model_types() -> list[str]:
 def choose(model_type: str) -> type[nn.Module]:
     """The bare model of the type, else its most natural head, else the module that its config is written for."""
     config_class = CONFIG_MAPPING[model_type]
-    named = class_of(model_type)
-    for name in ([named] if named else _mapped(model_type)):
+    part = part_of(model_type)
+    named = part[1] if part else class_of(model_type)
+    for name in [named] if named else _mapped(model_type):
         found = _lookup(name, config_class)
         if found is not None:
             return found
@@ -43,7 +45,11 @@ def choose(model_type: str) -> type[nn.Module]:
 def _mapped(model_type: str) -> list[str]:
     """Names of classes in the automatic mappings, the bare model first."""
     names = ["MODEL_MAPPING_NAMES", *(f"MODEL_FOR_{head}_MAPPING_NAMES" for head in _HEADS)]
-    names += sorted(name for name in dir(modeling_auto) if name.startswith("MODEL_FOR_") and name.endswith("_NAMES") and name not in names)
+    names += sorted(
+        name
+        for name in dir(modeling_auto)
+        if name.startswith("MODEL_FOR_") and name.endswith("_NAMES") and name not in names
+    )
     found = []
     for name in names:
         mapping = getattr(modeling_auto, name, None)
@@ -54,6 +60,9 @@ def _mapped(model_type: str) -> list[str]:
 
 
 def _lookup(name: str, config_class: type) -> type[nn.Module] | None:
+    folder, _, name = name.rpartition(".")
+    if folder:
+        return getattr(importlib.import_module(f"transformers.models.{folder}.modeling_{folder}"), name)
     found = getattr(transformers, name, None)
     if isinstance(found, type):
         return found
@@ -65,7 +74,8 @@ def _modeling(config_class: type) -> list[Any]:
     """The modeling files that stand beside the config's file."""
     package = config_class.__module__.rpartition(".")[0]
     files = importlib.import_module(package).__path__
-    names = sorted(file.stem for path in files for file in __import__("pathlib").Path(path).glob("modeling_*.py"))
+    names = sorted(file.stem for path in files for file in Path(path).glob("*.py"))
+    names = [name for name in names if name.startswith("modeling_") or name in ("vision", "perceiver")]
     return [importlib.import_module(f"{package}.{name}") for name in names]
 
 
@@ -94,7 +104,9 @@ def _written_for(config_class: type) -> type[nn.Module] | None:
 def _first_parameter(kind: type) -> Any:
     parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
     others = [parameter for parameter in parameters[1:] if parameter.default is inspect.Parameter.empty]
-    if not parameters or any(parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in others):
+    if not parameters or any(
+        parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in others
+    ):
         return None
     annotation = parameters[0].annotation
     if isinstance(annotation, str):

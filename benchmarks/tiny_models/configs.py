@@ -5,9 +5,10 @@ import dataclasses
 from typing import Any
 
 import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.tiny_models.indices import indices
-from benchmarks.tiny_models.registry import settings_of, tweaks_of
+from benchmarks.tiny_models.registry import settings_of, start_of, tweaks_of
 from benchmarks.tiny_models.sizes import LAYERS, absent, small
 from benchmarks.tiny_models.tokens import Ids
 
@@ -15,35 +16,75 @@ Config = transformers.PreTrainedConfig
 _LISTS_BY_LAYER = ("layer_types", "mlp_layer_types", "indexer_types", "layers_block_type")
 
 
-def tiny_config(config_class: type[Config], **given: Any) -> Config:
-    """A config of the class with small sizes.
+def tiny_config(model_type: str) -> Config:
+    """A config of the type with small sizes.
 
     Only fields that shrink are given to the constructor, so that what it derives from them fits them.
     """
-    return _shrink(config_class(**given), Ids())
+    begin = start_of(model_type) or CONFIG_MAPPING[model_type]
+    return _shrink(begin(), Ids())
 
 
 def _shrink(config: Config, ids: Ids) -> Config:
     fields = {field.name for field in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set()
+    before = dict(vars(config))
     changed: dict[str, Any] = {}
-    for name, old in list(vars(config).items()):
+    for name, old in before.items():
         if name.startswith("_") or name in ("id2label", "label2id"):
             continue
         if isinstance(old, Config):
-            changed[name] = _shrink(old, ids)
+            changed[name] = _without_timm(old) or _shrink(old, ids)
             continue
-        new = ids.of(name, small(name, old)) if old is not None else absent(name)
+        new = ids.of(name, small(name, old)) if old is not None else absent(name, config)
         if type(new) is not type(old) or new != old:
             changed[name] = new
     changed |= _in_proportion(config, changed)
     changed |= indices(config, changed)
     changed |= copy.deepcopy(settings_of(config.model_type))
-    shrunken = _construct(config, {k: v for k, v in changed.items() if k in fields}, changed)
-    _fit_lists(config, shrunken)
+    arguments = _unusual(config, fields) | {name: value for name, value in changed.items() if name in fields}
+    arguments |= copy.deepcopy(settings_of(config.model_type))
+    if "out_indices" in changed:
+        arguments |= {"out_indices": changed["out_indices"], "out_features": None}
+    mixed = _mixed_layers(before, changed, fields)
+    shrunken = _construct(config, [arguments | mixed, arguments], changed)
+    _keep_extras(config, before, shrunken, fields)
+    _fit_lists(before, shrunken)
     _fit_rope(shrunken)
+    for name, value in settings_of(config.model_type).items():
+        if name not in fields and not hasattr(shrunken, name):
+            setattr(shrunken, name, copy.deepcopy(value))
     for change in tweaks_of(config.model_type):
         change(shrunken)
     return shrunken
+
+
+def _keep_extras(config: Config, before: dict[str, Any], shrunken: Config, fields: set[str]) -> None:
+    """Attributes that the model around it gave to a part, beyond the fields of its class."""
+    for name, value in before.items():
+        if not name.startswith("_") and name not in fields and name not in vars(shrunken):
+            setattr(shrunken, name, value)
+
+
+def _unusual(config: Config, fields: set[str]) -> dict[str, Any]:
+    """The fields whose values are not those of the class: a part may be set up by the model around it."""
+    try:
+        usual = type(config)()
+    except Exception:
+        return {}
+    found = {name: _get(config, name) for name in fields if not isinstance(_get(config, name), Config)}
+    found |= {name: getattr(config, name) for name in ("out_features", "out_indices") if hasattr(config, f"_{name}")}
+    return {name: value for name, value in found.items() if value != _get(usual, name) and value is not None}
+
+
+def _without_timm(config: Config) -> Config | None:
+    """A tiny ResNet with as many outputs where the config asks for a backbone of the package timm."""
+    if config.model_type != "timm_backbone":
+        return None
+    count = len(getattr(config, "out_indices", None) or [4])
+    return transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 24, 32, 64], depths=[1, 1, 1, 1], layer_type="basic",
+        out_features=[f"stage{stage}" for stage in range(5 - count, 5)],
+    )  # fmt: skip
 
 
 def _get(config: Config, name: str, default: Any = None) -> Any:
@@ -54,13 +95,28 @@ def _get(config: Config, name: str, default: Any = None) -> Any:
         return default
 
 
-def _construct(config: Config, arguments: dict[str, Any], changed: dict[str, Any]) -> Config:
-    """A new config from the arguments; where the class refuses them, the old one with its fields set."""
-    try:
-        shrunken = type(config)(**arguments)
-    except Exception:
-        shrunken = config
-        arguments = {}
+def _mixed_layers(before: dict[str, Any], changed: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+    """Lists of kinds of layers for fewer layers, where the first layers alone would not show each kind."""
+    old, new = before.get("num_hidden_layers"), changed.get("num_hidden_layers")
+    found = {}
+    for name in _LISTS_BY_LAYER:
+        value = before.get(name)
+        if name in fields and name not in changed and isinstance(new, int) and value and len(value) == old:
+            found[name] = type(value)(_one_of_each(list(value), new))
+    return found
+
+
+def _construct(config: Config, attempts: list[dict[str, Any]], changed: dict[str, Any]) -> Config:
+    """A new config from the first arguments that the class takes; else the old one with its fields set."""
+    shrunken = config
+    arguments: dict[str, Any] = {}
+    for attempt in attempts:
+        try:
+            shrunken = type(config)(**attempt)
+        except Exception:
+            continue
+        arguments = attempt
+        break
     for name, value in changed.items():
         if name not in arguments and (shrunken is config or isinstance(value, Config)):
             try:
@@ -93,28 +149,33 @@ def _in_proportion(config: Config, changed: dict[str, Any]) -> dict[str, Any]:
     kinds = max((len(set(value)) for value in lists), default=0)
     if kinds > LAYERS:
         found["num_hidden_layers"] = min(kinds, 4)
+    rope = _get(config, "qk_rope_head_dim")
+    if rope and rope == _get(config, "head_dim"):
+        found["head_dim"] = changed.get("qk_rope_head_dim", rope)
     kv, heads = _get(config, "num_key_value_heads"), _get(config, "num_attention_heads")
     if isinstance(kv, int) and kv == heads:
         found["num_key_value_heads"] = changed.get("num_attention_heads", heads)
     return found
 
 
-def _fit_lists(old: Config, new: Config) -> None:
+def _fit_lists(old: dict[str, Any], new: Config) -> None:
     """Lists with an entry a layer get the new number of layers, and keep one of each kind where they can."""
-    try:
-        before, after = old.num_hidden_layers, new.num_hidden_layers
-    except AttributeError:
-        return
+    before = old.get("num_hidden_layers")
+    after = _get(new, "num_hidden_layers")
     if not isinstance(after, int) or not isinstance(before, int):
         return
     for name, value in list(vars(new).items()):
-        if name.startswith("_") or not isinstance(value, (list, tuple)):
+        if name.startswith("_") or not isinstance(value, (list, tuple)) or name in settings_of(new.model_type):
             continue
-        original = getattr(old, name, None)
-        if not isinstance(original, (list, tuple)) or not original or not isinstance(original[0], (str, int, float, bool)):
+        original = old.get(name)
+        if (
+            not isinstance(original, (list, tuple))
+            or not original
+            or not isinstance(original[0], (str, int, float, bool))
+        ):
             continue
         if len(original) == before and (len(value) != after or name in _LISTS_BY_LAYER):
-            setattr(new, name, type(value)(_one_of_each(list(original), after)))
+            setattr(new, name, type(value)(_one_of_each(list(value if len(value) == before else original), after)))
 
 
 def _one_of_each(entries: list[Any], count: int) -> list[Any]:

@@ -18,7 +18,10 @@ def indices(config: Any, changed: dict[str, Any]) -> dict[str, Any]:
     listed = {
         field: value
         for field, value in vars(config).items()
-        if _LISTED.fullmatch(field) and field != "_out_indices" and isinstance(value, (list, tuple)) and value
+        if _LISTED.fullmatch(field)
+        and field != "_out_indices"
+        and isinstance(value, (list, tuple))
+        and value
         and all(isinstance(item, int) for item in value)
     }
     if name is not None:
@@ -26,7 +29,7 @@ def indices(config: Any, changed: dict[str, Any]) -> dict[str, Any]:
         after = max(changed.get(name, before), min(max(longest, count if count > 1 else 0), 4))
         if after != changed.get(name, before):
             found[name] = after
-        if count > 1 and not hasattr(config, "depths"):
+        if isinstance(taken, (list, tuple)) and (count > 1 or max(taken) > after) and not hasattr(config, "depths"):
             found |= {"out_indices": [after - count + 1 + place for place in range(count)], "out_features": None}
     else:
         after = LAYERS

@@ -29,7 +29,7 @@ def candidates(model_type: str, module: nn.Module, config: Any) -> Iterator[Keyw
 def text(length: int = LENGTH, shift: int = 0) -> torch.Tensor:
     """Ids of ordinary tokens, all different from their neighbours: [1 token]."""
     low, high = TEXT
-    return (torch.arange(length) * 7 + shift) .remainder(high - low).add(low)[None]
+    return (torch.arange(length) * 7 + shift).remainder(high - low).add(low)[None]
 
 
 def names_of(function: Any) -> dict[str, inspect.Parameter]:
@@ -45,8 +45,9 @@ def generic(module: nn.Module, config: Any) -> Iterator[Keywords]:
     kinds = [kind for kind in media.KINDS if media.main_names(kind, names)]
     if not kinds:
         yield words | _hidden(names, config, words)
+        yield _hidden(names, config, {})
         return
-    if "input_ids" in names and any(hasattr(module, f"get_{kind}_features") for kind in kinds):
+    if "input_ids" in names and any(_features(module, kind) for kind in kinds):
         yield from _with_placeholders(module, config, names, words, kinds)
     for choice in product(*(list(media.options(kind, names, config)) for kind in kinds[:2])):
         given: Keywords = dict(words)
@@ -85,13 +86,23 @@ def _hidden(names: dict[str, inspect.Parameter], config: Any, words: Keywords) -
     return found
 
 
+def with_features(module: nn.Module, config: Any, **options: Keywords) -> Iterator[Keywords]:
+    """Text with placeholders for the given arguments of pictures, films, sound (by those names)."""
+    found = {}
+    for kind, option in options.items():
+        count = media.count_features(_features(module, kind), option)
+        if count:
+            found[kind] = option, count
+    yield from _around(config, names_of(module.forward), {}, found)
+
+
 def _with_placeholders(
     module: nn.Module, config: Any, names: dict[str, inspect.Parameter], words: Keywords, kinds: list[str]
 ) -> Iterator[Keywords]:
     """Pictures, films and sound with as many placeholder tokens in the text as they have features."""
     found: dict[str, tuple[Keywords, int]] = {}
     for kind in kinds:
-        features = getattr(module, f"get_{kind}_features", None)
+        features = _features(module, kind)
         token = media.placeholder(kind, config)
         if features is None or token is None:
             continue
@@ -102,6 +113,13 @@ def _with_placeholders(
                 break
     for chosen in dict.fromkeys([tuple(found), *((kind,) for kind in found)]):
         yield from _around(config, names, words, {kind: found[kind] for kind in chosen})
+
+
+def _features(module: nn.Module, kind: str) -> Any:
+    """The method that turns a picture, a film, or sound into rows; None where no part of the model has one."""
+    owners = (part for part in module.modules() if hasattr(part, f"get_{kind}_features"))
+    owner = next(owners, None)
+    return getattr(owner, f"get_{kind}_features") if owner is not None else None
 
 
 def _around(
@@ -123,3 +141,5 @@ def _around(
         if name in names:
             yield words | given | {name: torch.cat(types)[None]}
     yield words | given
+    if "attention_mask" in names:
+        yield words | given | {"attention_mask": torch.ones_like(given["input_ids"])}

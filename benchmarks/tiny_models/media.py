@@ -1,5 +1,6 @@
 """Pictures, films and sound in the shapes that models take."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -8,7 +9,14 @@ import torch
 KINDS = ("image", "video", "audio")
 TYPE = {"image": 1, "video": 2, "audio": 3}
 _MAIN = {
-    "image": ("pixel_values", "pixel_values_images", "images", "hidden_states+grid_thw", "flattened_patches", "patches"),
+    "image": (
+        "pixel_values",
+        "pixel_values_images",
+        "images",
+        "hidden_states+grid_thw",
+        "flattened_patches",
+        "patches",
+    ),
     "video": ("pixel_values_videos", "videos"),
     "audio": ("input_features", "input_values", "audio_values", "audio_input_values", "input_audio", "audio_values"),
 }
@@ -18,7 +26,15 @@ _TOKENS = {
     "audio": ("audio_token_id", "audio_token_index", "audio_placeholder_token_id"),
 }
 _PARTS = {
-    "image": ("vision_config", "image_config", "backbone_config", "vlm_config", "thinker_config", "encoder"),
+    "image": (
+        "vision_config",
+        "image_config",
+        "image_model_config",
+        "backbone_config",
+        "vlm_config",
+        "thinker_config",
+        "encoder",
+    ),
     "video": ("vision_config", "video_config"),
     "audio": ("audio_config", "audio_encoder_config", "speech_config", "encoder_config", "audio_encoder", "encoder"),
 }
@@ -36,14 +52,16 @@ def placeholder(kind: str, config: Any) -> int | None:
         found = getattr(config, name, None)
         if isinstance(found, int):
             return found
-    inner = getattr(config, "text_config", None)
-    return placeholder(kind, inner) if inner is not None else None
+    inner = (placeholder(kind, part) for part in vars(config).values() if hasattr(part, "model_type"))
+    return next((found for found in inner if found is not None), None)
 
 
 def run_of(kind: str, count: int, config: Any) -> torch.Tensor:
     """The placeholders between their start and end tokens."""
     token = placeholder(kind, config)
-    start = [getattr(config, name) for name in ("vision_start_token_id",) if isinstance(getattr(config, name, None), int)]
+    start = [
+        getattr(config, name) for name in ("vision_start_token_id",) if isinstance(getattr(config, name, None), int)
+    ]
     end = [getattr(config, name) for name in ("vision_end_token_id",) if isinstance(getattr(config, name, None), int)]
     around = (start, end) if kind != "audio" else ([], [])
     return torch.tensor([*around[0], *[token] * count, *around[1]], dtype=torch.long)
@@ -54,21 +72,22 @@ def part_of(kind: str, config: Any) -> Any:
     for name in _PARTS[kind]:
         found = getattr(config, name, None)
         if found is not None and not isinstance(found, (dict, str)):
-            return part_of(kind, found) if name in ("thinker_config", "vlm_config", "backbone_config") else found
+            return part_of(kind, found) if name not in ("vision_config", "audio_config") else found
     return config
 
 
 @torch.no_grad()
 def count_features(function: Callable[..., Any], option: Keywords) -> int:
     """How many rows the features of the option have; 0 where the function does not take it."""
-    import inspect
-
     known = inspect.signature(function).parameters
     try:
         found = function(**{name: value for name, value in option.items() if name in known})
     except Exception:
         return 0
-    found = getattr(found, "pooler_output", found)
+    for name in ("pooler_output", "last_hidden_state"):
+        if getattr(found, name, None) is not None:
+            found = getattr(found, name)
+            break
     if isinstance(found, (list, tuple)):
         rows = [item.shape[:-1].numel() for item in found if isinstance(item, torch.Tensor)]
         return sum(rows)
@@ -105,6 +124,25 @@ def _patches(part: Any, frames: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     return values, torch.tensor([[frames, side // 2 if side > 4 else side, side]])
 
 
+def _on_a_grid(main: str, grids: tuple[str, ...], names: Mapping[str, Any], part: Any) -> Iterator[Keywords]:
+    """Patches of a picture of any size, flat or square, with the height and width of their grid."""
+    for name in (grid for grid in grids if grid in names):
+        values, grid = _patches(part)
+        rest: Keywords = {name: grid if name.endswith(("thw", "grids")) else grid[:, 1:]}
+        merges = {
+            "image_grid_thw": "image_merge_sizes",
+            "grid_thw": "merge_sizes",
+            "video_grid_thw": "video_merge_sizes",
+        }
+        if (merge := merges.get(name)) in names:
+            rest[merge] = torch.tensor([_pair(_first(part, "spatial_merge_size", "merge_size"), 2)[0]])
+        yield {main: values} | rest
+        patch = _pair(_first(part, "patch_size"), 8)[0]
+        square = values[:, : 3 * patch * patch].reshape(len(values), 3, patch, patch)
+        yield {main: square} | rest
+        yield {main: square[None]} | rest
+
+
 def _picture_size(part: Any) -> tuple[int, int, int]:
     height, width = _pair(_first(part, "image_size", "img_size", "input_size", "size", "resolution"), 64)
     return _first(part, "num_channels", "in_channels", "in_chans", "num_image_channels", default=3), height, width
@@ -118,11 +156,10 @@ def _pictures(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keyw
         values, grid = _patches(part)
         yield {"hidden_states": values, "grid_thw": grid}
         return
-    for grid_name in ("image_grid_thw", "grid_thw", "image_grid_hws", "image_grids"):
-        if grid_name in names:
-            values, grid = _patches(part)
-            yield {main: values, grid_name: grid[:, 1:] if grid_name.endswith("hws") else grid}
     patch = _pair(_first(part, "patch_size"), 8)[0]
+    yield from _on_a_grid(
+        main, ("image_grid_thw", "grid_thw", "image_grid_hws", "image_grids", "image_grid_hw"), names, part
+    )
     if "spatial_shapes" in names:
         flat = torch.randn(1, 16, channels * patch * patch)
         mask = {"pixel_attention_mask": torch.ones(1, 16, dtype=torch.long)} if "pixel_attention_mask" in names else {}
@@ -146,21 +183,23 @@ def _pictures(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keyw
         yield {main: torch.randn(1, channels, frames, height, width)}
     for side in (64, 128, 224):
         yield {main: torch.randn(1, channels, side, side)} | extra
+    yield {main: torch.randn(1, 16, channels * patch * patch)}
+    yield {main: torch.randn(16, channels * patch * patch)}
 
 
 def _films(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keywords]:
     part = part_of("video", config)
     channels, height, width = _picture_size(part)
-    if "video_grid_thw" in names:
-        values, grid = _patches(part, frames=2)
-        yield {main: values, "video_grid_thw": grid}
+    yield from _on_a_grid(main, ("video_grid_thw",), names, part)
     for frames in (_first(part, "num_frames", "frames_per_clip", default=2), 2, 8):
         yield {main: torch.randn(1, frames, channels, height, width)}
 
 
 def _sounds(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keywords]:
     part = part_of("audio", config)
-    mels = _first(part, "num_mel_bins", "n_mels", "input_feat_size", "n_mel_bins", "feature_size", "input_dim", default=16)
+    mels = _first(
+        part, "num_mel_bins", "n_mels", "input_feat_size", "n_mel_bins", "feature_size", "input_dim", default=16
+    )
     longest = _first(part, "max_source_positions", default=32)
     masks = [name for name in ("feature_attention_mask", "input_features_mask", "padding_mask") if name in names]
     if main == "input_features" or main.endswith("features"):

@@ -14,6 +14,8 @@ Inputs = Callable[[nn.Module, Any], dict[str, Any]]
 _TWEAKS: dict[str, list[Tweak]] = {}
 _INPUTS: dict[str, Inputs] = {}
 _CLASSES: dict[str, str] = {}
+_STARTS: dict[str, Callable[[], Any]] = {}
+_PARTS: dict[str, tuple[str, str]] = {}
 _KWARGS: dict[str, dict[str, Any]] = {}
 
 
@@ -49,6 +51,21 @@ def model_class(**names: str) -> None:
     _CLASSES.update(names)
 
 
+def start(model_type: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """The function makes the config to shrink, for types whose config class alone does not make one."""
+
+    def keep(function: Callable[[], Any]) -> Callable[[], Any]:
+        _STARTS[model_type] = function
+        return function
+
+    return keep
+
+
+def part(model_type: str, field: str, name: str) -> None:
+    """Builds a part in place of a whole without a forward: the class for the config in the field."""
+    _PARTS[model_type] = (field, name)
+
+
 @cache
 def _recipes() -> None:
     package = importlib.import_module("benchmarks.tiny_models.recipes")
@@ -78,3 +95,15 @@ def class_of(model_type: str) -> str | None:
     """The class that a recipe names for this type."""
     _recipes()
     return _CLASSES.get(model_type.replace("-", "_"))
+
+
+def start_of(model_type: str) -> Callable[[], Any] | None:
+    """The function that makes the config to shrink, if the type has one of its own."""
+    _recipes()
+    return _STARTS.get(model_type)
+
+
+def part_of(model_type: str) -> tuple[str, str] | None:
+    """The field and the class to build in place of the whole."""
+    _recipes()
+    return _PARTS.get(model_type)

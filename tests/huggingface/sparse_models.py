@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import transformers as t
 from torch import nn
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nAudioAttention
+from transformers.models.groupvit.modeling_groupvit import GroupViTAssignAttention
 from transformers.models.mobilevitv2.modeling_mobilevitv2 import MobileViTV2LinearSelfAttention
 from transformers.models.swiftformer.modeling_swiftformer import SwiftFormerEfficientAdditiveAttention
 
@@ -356,3 +358,90 @@ def deformable_detr() -> Any:
         num_feature_levels=4,
     )
     return t.DeformableDetrModel(config), {"pixel_values": _noise(1, 3, 128, 128)}, "output_proj"
+
+
+@model
+def gemma3n_audio() -> Any:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            config = t.Gemma3nAudioConfig(
+                hidden_size=32,
+                conf_num_attention_heads=4,
+                conf_attention_chunk_size=4,
+                conf_attention_context_left=4,
+                conf_attention_context_right=1,
+            )
+            self.attention, self.projection = Gemma3nAudioAttention(config), nn.Linear(32, 32)
+
+        def forward(self, frames: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.projection(self.attention(frames, mask).flatten(2))
+
+    return Encoder(), {"frames": _noise(1, 11, 32), "mask": torch.zeros(1, 11, dtype=torch.bool)}, "../projection"
+
+
+@model
+def gemma4_audio() -> Any:
+    config = t.Gemma4AudioConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        attention_chunk_size=4,
+        attention_context_left=4,
+        attention_context_right=1,
+        subsampling_conv_channels=[128, 4],
+        output_proj_dims=32,
+    )
+    inputs = {"input_features": _noise(1, 46, 128), "attention_mask": torch.ones(1, 46, dtype=torch.bool)}
+    return t.Gemma4AudioModel(config), inputs, "post"
+
+
+@model
+def autoformer() -> Any:
+    config = t.AutoformerConfig(
+        prediction_length=8,
+        context_length=10,
+        input_size=1,
+        lags_sequence=[1, 2],
+        num_time_features=1,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        label_length=4,
+        moving_average=3,
+    )
+    return t.AutoformerModel(config), informer()[1], "out_proj"
+
+
+@model
+def groupvit() -> Any:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = GroupViTAssignAttention(t.GroupViTVisionConfig(hidden_size=32))
+
+        def forward(self, groups: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+            return self.attention(groups, tokens)[0]
+
+    return Pair(), {"groups": _noise(1, 5, 32), "tokens": _noise(1, 12, 32)}, "proj"
+
+
+@model
+def convbert() -> Any:
+    config = t.ConvBertConfig(
+        hidden_size=32,
+        embedding_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        head_ratio=2,
+        intermediate_size=32,
+        conv_kernel_size=5,
+        vocab_size=60,
+        max_position_embeddings=64,
+        **SPECIAL,
+    )
+    return t.ConvBertModel(config), {"input_ids": IDS}, "../output.dense"

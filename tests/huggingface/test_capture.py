@@ -156,30 +156,55 @@ def test_a_kernel_that_hides_its_mask_is_switched_for_the_block_and_put_back():
     torch.testing.assert_close(capture.weights(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_model_that_the_seam_does_not_reach_is_an_error_that_names_its_modules():
-    from transformers import BloomConfig, BloomForCausalLM
+class Exponentials(torch.nn.Module):
+    """Attention that no softmax and no fused kernel computes."""
 
-    model = load(BloomForCausalLM(BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=60)).eval())
-    with pytest.raises(CaptureError, match=r"transformer\.h\.0\.self_attention \(BloomAttention\)"):
+    def forward(self, x):
+        weights = (x @ x.transpose(1, 2)).exp()
+        return weights / weights.sum(-1, keepdim=True) @ x
+
+
+class Unfinished(torch.nn.Module):
+    """A softmax over keys whose weights no product uses."""
+
+    def forward(self, x):
+        weights = (x @ x.transpose(1, 2)).softmax(-1)
+        return (weights[..., None] * x[:, None]).sum(2)
+
+
+def with_attention_behind(module, layer, attention):
+    """A tiny BERT with another attention behind the output map of a layer."""
+    output = module.bert.encoder.layer[layer].output
+    output.dense = torch.nn.Sequential(output.dense, attention)
+    return module.eval()
+
+
+def test_a_model_without_attention_weights_says_what_it_has_instead():
+    from transformers import FNetConfig, FNetModel
+
+    config = FNetConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, intermediate_size=48)
+    model = load(FNetModel(config).eval())
+    with pytest.raises(CaptureError, match=r"no attention weights to show: 2 x \w+FourierTransform \(a Fourier"):
         model.capture(model.example(tiny.IDS))
 
 
-def test_attention_beside_the_seam_is_an_error_that_names_it():
-    module = tiny.build("bert", "eager")
+def test_attention_that_is_not_followed_is_an_error_that_names_it():
+    class HiddenAttention(Unfinished):
+        pass
 
-    class HiddenAttention(torch.nn.Module):
-        def forward(self, x):
-            return (x @ x.transpose(1, 2)).softmax(-1) @ x
-
-    module.classifier = torch.nn.Sequential(module.classifier)
-    module.bert.encoder.layer[1].output.extra_attention = HiddenAttention()
-    inner = module.bert.encoder.layer[1].output.dense
-    module.bert.encoder.layer[1].output.dense = torch.nn.Sequential(
-        inner, module.bert.encoder.layer[1].output.extra_attention
-    )
-    model = load(module)
+    model = load(with_attention_behind(tiny.build("bert", "eager"), 1, HiddenAttention()))
     with pytest.raises(CaptureError, match=r"outside of the seam at bert\.encoder\.layer\.1\.output"):
         model.capture(model.example(tiny.IDS))
+
+
+def test_what_calls_itself_attention_and_shows_no_weights_is_stated():
+    class HiddenAttention(Exponentials):
+        pass
+
+    model = load(with_attention_behind(tiny.build("bert", "eager"), 1, HiddenAttention()))
+    checks = {check.name: check for check in model.capture(model.example(tiny.IDS)).checks}
+    stated = checks["modules that call themselves attention and showed no weights"]
+    assert (stated.value, stated.where) == (1.0, "bert.encoder.layer.1.output.dense.1")
 
 
 def test_two_threads_with_two_models_do_not_mix():
@@ -269,13 +294,22 @@ def test_a_check_that_fails_is_an_error_with_the_place_and_both_numbers(monkeypa
         model.capture(model.example(tiny.IDS), check="warn")
 
 
-def test_windows_in_the_batch_axis_are_refused_by_name():
+def test_windows_of_a_picture_are_parts_of_their_layer():
     from transformers import SwinConfig, SwinForImageClassification
 
     config = SwinConfig(image_size=16, patch_size=2, window_size=2, embed_dim=8, depths=[2], num_heads=[2])
-    model = load(SwinForImageClassification(config).eval())
-    with pytest.raises(CaptureError, match="batch rows for 1 inputs"):
-        model.capture(model.example(torch.rand(3, 16, 16)))
+    module = SwinForImageClassification(config).eval()
+    module.set_attn_implementation("eager")
+    model = load(module)
+    picture = model.example(torch.rand(3, 16, 16))
+    capture = model.capture(picture)
+    with torch.no_grad():
+        (last,) = model.module(**picture.inputs, output_attentions=True).attentions  # of a stage, the last layer's
+    assert model.stacks[0].n_layers == 2
+    assert model.stacks[0].n_parts == (16, 16)
+    sites = [site for site in capture.sites if site.place.layer == 1]
+    assert [site.place.part for site in sites] == list(range(16))
+    assert all(torch.equal(site.weights[0], last[part]) for part, site in enumerate(sites))
 
 
 def test_threads_that_share_a_model_do_not_mix_embeddings_or_modes():
@@ -324,18 +358,10 @@ def test_gradients_and_edits_are_refused_where_attention_is_outside_of_the_seam(
     from attnprobe.attributing import attribute
     from attnprobe.target import Target
 
-    module = tiny.build("bert", "eager")
+    class HiddenAttention(Unfinished):
+        pass
 
-    class Mixer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = torch.nn.MultiheadAttention(32, 4, batch_first=True)
-
-        def forward(self, x):
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    module.bert.encoder.layer[2].output.dense = torch.nn.Sequential(module.bert.encoder.layer[2].output.dense, Mixer())
-    model = load(module.eval())
+    model = load(with_attention_behind(tiny.build("bert", "eager"), 2, HiddenAttention()))
     with pytest.raises(CaptureError, match="outside of the seam"):
         attribute(model, model.example(tiny.IDS), "attention_x_gradient", Target(label=0))
 

@@ -15,8 +15,8 @@ from tests.huggingface.sparse_runs import Seen, run
 POOLED = ("mobilevitv2", "swiftformer")
 # The convolution beside Nyströmformer's map reaches the projection too.
 BESIDE = ("nystromformer", "nystromformer_exact")
-# Nyströmformer scales its inverse by the largest entry of the whole batch.
-ROWS_MIX = ("nystromformer",)
+# Nyströmformer scales its inverse by the largest entry of the whole batch; Autoformer takes the delays of other rows.
+ROWS_MIX = ("nystromformer", "autoformer")
 # Reformer's reversible layers run without a graph and have a backward pass of their own.
 NO_GRAPH = ("reformer", "reformer_local", "reformer_rounds")
 
@@ -80,8 +80,11 @@ def test_z_is_what_the_projection_gets(name: str):
         # Rows of padding are in what the projection gets only.
         rows = torch.cat([given.flatten(0, -2) for owner, given in got if owner is projection])
         summed = parts[0].name == "" and all(part.name in ("", "global rows", "distances") for part in parts)
-        for z in [sum(part.z for part in parts)] if summed else [part.z for part in parts]:
-            distance = (merge(z).flatten(0, 1)[:, None] - rows).abs().amax(-1)
+        merged = [merge(part.z) for part in parts]
+        if parts[-1].name == "spans":  # side by side
+            merged = [torch.cat(merged, dim=-1)]
+        for z in [sum(merged)] if summed else merged:
+            distance = (z.flatten(0, 1)[:, None] - rows).abs().amax(-1)
             assert distance.amin(1).max() < 1e-5
 
 
@@ -95,9 +98,10 @@ def test_putting_the_same_z_back_changes_nothing(name: str):
 
 @pytest.mark.parametrize("name", [n for n in names() if n not in (*POOLED, *BESIDE)])
 def test_silencing_a_head_is_zeroing_its_columns_before_the_projection(name: str):
-    model, head = tiny(name), 2
+    model = tiny(name)
     plain = seen(model)
-    width = plain.parts[0][1].z.shape[-1]
+    _, n_heads, _, width = plain.parts[0][1].z.shape
+    head = min(2, n_heads - 1)
 
     def silence(part: LaidOut) -> Tensor:
         z = part.z.clone()
@@ -106,7 +110,8 @@ def test_silencing_a_head_is_zeroing_its_columns_before_the_projection(name: str
 
     def cut(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         kept = torch.ones(args[0].shape[-1])
-        kept[head * width : (head + 1) * width] = 0
+        for first in range(0, len(kept), n_heads * width):  # ConvBERT's projection gets two sets of heads
+            kept[first + head * width : first + (head + 1) * width] = 0
         return (args[0] * kept,)
 
     edited = answer(seen(model, change=silence).output)

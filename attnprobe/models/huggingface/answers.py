@@ -10,7 +10,9 @@ from torch import Tensor
 from attnprobe.errors import InputError
 
 # Looked for in this order, before any other tensor of floats.
-NAMED = ("logits", "prediction_logits", "logits_per_image", "last_hidden_state")
+PAIRS = ("image", "video", "audio", "speech")
+COMPARED = (*(f"logits_per_{kind}" for kind in PAIRS), *(f"logits_{kind}_text" for kind in PAIRS))
+NAMED = ("logits", "prediction_logits", *COMPARED, "last_hidden_state")
 
 
 def answer_of(output: Any, n_rows: int | None = None) -> Tensor:
@@ -22,7 +24,6 @@ def answer_of(output: Any, n_rows: int | None = None) -> Tensor:
     n_rows: how many rows went in, where that is known; an answer without the axis of the rows gets it.
     Errors: `InputError` for an output without a tensor of floats.
     """
-    pairs = _entry(output, "logits_per_image")
     found = _found(output)
     if found is None:
         raise InputError(
@@ -30,7 +31,8 @@ def answer_of(output: Any, n_rows: int | None = None) -> Tensor:
         )
     if n_rows is None:
         return found
-    return _own_pairs(found, n_rows) if found is pairs else _by_row(found, n_rows)
+    compared = any(found is _entry(output, name) for name in COMPARED)
+    return _own_pairs(found, n_rows) if compared else _by_row(found, n_rows)
 
 
 def _found(output: Any) -> Tensor | None:
@@ -94,8 +96,10 @@ def _by_row(found: Tensor, n_rows: int) -> Tensor:
     """The answer with one entry a row on its first axis; models of packed pictures lay the rows end to end."""
     if found.ndim and found.shape[0] == n_rows:
         return found
+    if found.ndim > 1 and found.shape[0] == 1:
+        found = found[0]  # all rows in one
+    if found.ndim == 0 and n_rows == 1:
+        return found[None]
     if found.ndim == 0 or found.shape[0] % n_rows:
-        if n_rows == 1:
-            return found[None]
         raise InputError(f"the model answered {list(found.shape)} to {n_rows} rows; run them one at a time")
     return found.reshape(n_rows, -1, *found.shape[1:])

@@ -6,16 +6,15 @@ asks, the model's own numbers pass through untouched.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attnprobe.attention.seam import Tape, running
 from attnprobe.errors import CaptureError
+from attnprobe.models.huggingface.assembling import UNKNOWN, site_of
 from attnprobe.models.huggingface.axes import (
     PRODUCTS,
     SOFTMAX_CALLS,
@@ -26,26 +25,28 @@ from attnprobe.models.huggingface.axes import (
     product_of,
     softmax_axis,
 )
-from attnprobe.models.huggingface.fused import CLOSED, HIDDEN, MULTI_HEAD, SDPA, Fused, open_multi_head
+from attnprobe.models.huggingface.fused import CLOSED, MULTI_HEAD, SDPA, Fused, open_multi_head
 from attnprobe.models.huggingface.interface import attending
-from attnprobe.models.huggingface.runs import Running, Runs
+from attnprobe.models.huggingface.mapless import mapless_layers
+from attnprobe.models.huggingface.runs import Running, Runs, is_attention
 from attnprobe.models.huggingface.sparse.recording import Recorder
 from attnprobe.models.huggingface.traces import Origin, Scored, Traces, Weighed, name_of
-from attnprobe.site import Normalizer, Place, Site, softmax
+from attnprobe.site import Place, Site, softmax
 
 
 @dataclass
 class ByHand(TorchFunctionMode):
-    """Sees softmax, products and fused attention outside of the registry. unseen: attention that it could not follow.
+    """Sees softmax, products and fused attention outside of the registry.
 
-    used: whether anything passed here at all, so that a model without attention of this kind needs no mode again.
+    unseen: paths of attention that it could not follow. blank: paths of modules that call themselves attention and
+    showed no weights.
     """
 
     tape: Tape
     runs: Runs
     recorder: Recorder
     unseen: list[str] = field(default_factory=list)
-    used: bool = False
+    blank: list[str] = field(default_factory=list)
     _scores: Traces[Scored] = field(default_factory=Traces)
     _weights: Traces[Weighed] = field(default_factory=Traces)
     _open: list[tuple[Running, Origin]] = field(default_factory=list)
@@ -88,7 +89,8 @@ class ByHand(TorchFunctionMode):
         scores, axis = args[0], softmax_axis(func, args, kwargs)
         if scores.ndim < 3 or axis is None:
             return out
-        origin = Origin(self.runs.attending)
+        # Keys lie on the last axis; a softmax over another one pools or routes, and is followed for the product alone.
+        origin = Origin(self.runs.attending if axis == scores.ndim - 1 else None)
         self._open.append((self.runs.innermost, origin))
         trace = Weighed(scores, kwargs.get("dtype"), axis, origin, self._scores.of(scores))
         self._weights.set(out, trace)
@@ -109,7 +111,6 @@ class ByHand(TorchFunctionMode):
 
     def _attention(self, out: Tensor, given: Operands, left: bool, trace: Weighed) -> Tensor:
         """The product of weights and value: the site is complete."""
-        self.used = True
         trace.origin.n_uses += 1
         owner = self.runs.innermost
         if trace.origin.n_uses > 1:
@@ -123,21 +124,11 @@ class ByHand(TorchFunctionMode):
         if not self.tape.wants(place):
             return out
         self._refuse_training(owner, place)
-        moved = partial(_in_form, trace, way.weights, heads, weights.shape)
-        scores = moved(trace.scores)
-        site = Site(
-            place,
-            **_factors(trace.scored, heads, weights.shape),
-            value=heads.split(value),
-            scores=scores,
-            weights=heads.split(weights),
-            z=heads.split(z),
-        )
-        return self._passed(_told(site, trace), out, lambda new: way.back(heads.merge(new)))
+        site = site_of(place, trace, way, heads, weights, value, z)
+        return self._passed(site, out, lambda new: way.back(heads.merge(new)))
 
     def _fused(self, args: tuple, kwargs: dict) -> Tensor:
         """One call of scaled_dot_product_attention: the site beside the kernel, whose z stays unless edited."""
-        self.used = True
         given, owner = Fused.of(args, kwargs), self.runs.innermost
         place = self.tape.enter(owner.module, cross=given.query.shape[-2] != given.key.shape[-2], route="sdpa")
         out = SDPA(*args, **kwargs)
@@ -189,95 +180,14 @@ class ByHand(TorchFunctionMode):
         mine = [origin for owner, origin in self._open if owner is ended]
         self._open = [(owner, origin) for owner, origin in self._open if owner is not ended]
         self.unseen += [origin.path for origin in mine if origin.path is not None and origin.n_uses == 0]
+        if running() is self.tape and is_attention(ended.module) and ended.n_seen == len(self.tape.seen):
+            self._note_blank(ended)
         if not self._open:
             self._weights.clear()
         self._scores.clear()
 
-
-UNKNOWN = "unknown"
-
-
-def _in_form(
-    trace: Weighed, move: Callable[[Tensor], Tensor], heads: Heads, shape: torch.Size, tensor: Tensor
-) -> Tensor | None:
-    """A tensor of the softmax's shape as [row head query key]; None where its moves do not say how."""
-    moved = move(trace.moved(tensor))
-    return heads.split(moved) if moved.shape == shape else None
-
-
-def _factors(scored: Scored | None, heads: Heads, shape: torch.Size) -> dict[str, Tensor | None]:
-    """Query and key [row head token d_head], as the product that made the scores had them; None where unknown."""
-    nothing: dict[str, Tensor | None] = {"query": None, "key": None}
-    if scored is None:
-        return nothing
-    way = _scored_form(scored)
-    if way is None:
-        return nothing
-    query, key = way
-    *lead, n_queries, n_keys = shape
-    fits = query.shape[-2] == n_queries and key.shape[-2] == n_keys and query.shape[-1] == key.shape[-1]
-    size = query.shape[-2] * query.shape[-1]
-    n = int(torch.tensor(lead).prod()) if lead else 1
-    if not fits or query.numel() != n * size or n % heads.n:
-        return nothing
-    split = [_rows(t, tuple(lead), heads) for t in (query, key)]
-    return {"query": split[0], "key": split[1]} if all(t is not None for t in split) else nothing
-
-
-def _rows(tensor: Tensor, lead: tuple[int, ...], heads: Heads) -> Tensor | None:
-    if tuple(tensor.shape[:-2]) == lead:
-        return heads.split(tensor)
-    if tensor.numel() == int(torch.tensor(lead).prod()) * tensor.shape[-1] * tensor.shape[-2]:
-        return heads.split(tensor.reshape(*lead, *tensor.shape[-2:]))
-    return None
-
-
-def _scored_form(scored: Scored) -> tuple[Tensor, Tensor] | None:
-    """Query [lead… query d_head] and key [lead… key d_head] of the product that made the scores."""
-    if scored.equation is None:
-        return scored.left, scored.right.transpose(-1, -2)
-    inputs, out = scored.equation.split("->")
-    left, right = inputs.split(",")
-    width = [label for label in left if label in right and label not in out]
-    query = [label for label in left if label not in right]
-    key = [label for label in right if label not in left]
-    lead = [label for label in out if label in left and label in right]
-    if len(width) != 1 or len(query) != 1 or len(key) != 1:
-        return None
-    return (
-        scored.left.permute([left.index(label) for label in (*lead, *query, *width)]),
-        scored.right.permute([right.index(label) for label in (*lead, *key, *width)]),
-    )
-
-
-def _told(site: Site, trace: Weighed) -> Site:
-    """The site with what its scores and weights tell: hidden keys, and how scores become weights."""
-    weights = site.need("weights")
-    if trace.cut:
-        return replace(site, normalizer=_unknown(site.place, "at_most_one"))
-    if site.scores is None:
-        return replace(site, normalizer=_unknown(site.place, "one"))
-    visible = site.scores > HIDDEN
-    made = softmax(site.scores.to(trace.dtype or site.scores.dtype)).to(weights.dtype)
-    dropped = (weights == 0) & (made != 0)
-    hidden = dropped if bool(dropped.any()) else None
-    if hidden is not None:
-        visible, made = visible & ~hidden, made.masked_fill(hidden, 0.0)
-    row_sum = "one" if hidden is None else "at_most_one"
-    if not torch.allclose(made, weights, rtol=1e-3, atol=1e-5, equal_nan=True):
-        return replace(site, visible=visible, normalizer=_unknown(site.place, "any"))
-
-    def normalize(scores: Tensor) -> Tensor:
-        return softmax(scores.to(trace.dtype or scores.dtype)).to(weights.dtype)
-
-    normalizer = Normalizer("softmax", normalize, row_sum, hidden=hidden)  # type: ignore[arg-type]
-    return replace(site, visible=None if bool(visible.all()) else visible, normalizer=normalizer)
-
-
-def _unknown(place: Place, row_sum: Any) -> Normalizer:
-    """The normalizer of weights that were changed after their softmax in a way that cannot be told."""
-
-    def refuse(scores: Tensor) -> Tensor:
-        raise CaptureError(f"{place} changes its weights after the softmax; edit weights, value or z instead of scores")
-
-    return Normalizer(UNKNOWN, refuse, row_sum)
+    def _note_blank(self, ended: Running) -> None:
+        """The innermost of nested modules is named; one without weights by design is none of them."""
+        inside = any(path.startswith(f"{ended.path}.") for path in (*self.blank, *self.unseen))
+        if not inside and not mapless_layers(ended.module) and ended.path not in self.unseen:
+            self.blank.append(ended.path)

@@ -4,6 +4,7 @@
 What can be seen through is not refused: code that torch.compile made runs as it was written (`uncompiled`).
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,8 @@ from torch import nn
 
 from attnprobe.errors import CaptureError
 
-# What attention leaves behind in a graph, whatever wrote the graph down.
-IN_A_GRAPH = ("softmax", "scaled_dot_product")
+# Attention as the operators beneath torch's functions, which no route of ours is asked for.
+IN_A_GRAPH = re.compile(r"aten(::|\.)_?(safe_)?(softmax|scaled_dot_product)")
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ def _recomputes(part: nn.Module) -> bool:
 
 
 def _sharded(part: nn.Module) -> bool:
-    return _is_a(part, "FullyShardedDataParallel") or _is_a(part, "FSDPModule")
+    return _is_a(part, "FullyShardedDataParallel", "FSDPModule")
 
 
 def _split_heads(part: nn.Module) -> bool:
-    n_processes = getattr(part, "_tp_size", None)
+    n_processes = part.__dict__.get("_tp_size")
     return isinstance(n_processes, int) and n_processes > 1
 
 
@@ -59,20 +60,19 @@ def _traced(part: nn.Module) -> bool:
 
 
 def _attends(graph: Any) -> bool:
-    text = str(graph)
-    return any(name in text for name in IN_A_GRAPH)
+    return IN_A_GRAPH.search(str(graph)) is not None
 
 
-def _is_a(part: nn.Module, name: str) -> bool:
-    """Whether a part is of a class of this name; the module that defines it need not be there."""
-    return any(cls.__name__ == name for cls in type(part).__mro__)
+def _is_a(part: nn.Module, *names: str) -> bool:
+    """Whether a part is of a class of one of these names; the module that defines it need not be there."""
+    return any(cls.__name__ in names for cls in type(part).__mro__)
 
 
 CONDITIONS = (
     Condition(
         _recomputes,
         "is run a second time in the backward pass (gradient checkpointing), without the recording and its edits; "
-        "call model.gradient_checkpointing_disable(), or record in evaluation mode or under torch.no_grad()",
+        "call model.activation_checkpointing_disable(), or record in evaluation mode or under torch.no_grad()",
     ),
     Condition(
         _sharded,
@@ -91,8 +91,8 @@ CONDITIONS = (
     ),
     Condition(
         _traced,
-        "is a traced graph (torch.fx, torch.export) with attention in it, whose calls no longer ask transformers for "
-        "an attention function; give the model that it was made from",
+        "is an exported graph (torch.export) with attention in it, which calls operators beneath those that can be "
+        "watched; give the model that it was made from",
     ),
 )
 

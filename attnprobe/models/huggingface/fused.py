@@ -4,7 +4,6 @@ The first is rebuilt from its formula beside the kernel. The second is torch's o
 modes switched off, so that what it calls inside is seen.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnprobe.site import softmax
-
+# A mask hides a key by a very negative number: the smallest of the type, -inf, or -1e4; a bias is never so large.
+HIDDEN = -1e3
 SDPA = functional.scaled_dot_product_attention
 MULTI_HEAD = functional.multi_head_attention_forward
 # Kernels that torch's own layers choose where no function mode listens; with one they take the plain way.
@@ -90,15 +89,3 @@ class Fused:
             return scores + self.mask
         visible = self.visible
         return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
-
-
-# A mask hides a key by a very negative number: the smallest of the type, -inf, or -1e4; a bias is never so large.
-HIDDEN = -1e3
-
-
-def weights_of(scores: Tensor) -> Tensor:
-    """Weights in the numbers of the scores; a query that may look at nothing gets zeros."""
-    return softmax(scores)
-
-
-Attention = Callable[..., Tensor]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
@@ -43,8 +44,18 @@ class Readers:
 
 def main_input(module: nn.Module) -> str:
     """Name of the input that a model reads first of all."""
-    name = getattr(unwrapped(module), "main_input_name", "input_ids")
-    return name if isinstance(name, str) else str(next(iter(name), "input_ids"))
+    named = getattr(unwrapped(module), "main_input_name", "input_ids")
+    name = named if isinstance(named, str) else str(next(iter(named), "input_ids"))
+    if reads(module, name):
+        return name
+    parameters = inspect.signature(unwrapped(module).forward).parameters  # towers often do not say it
+    return next((known for known in parameters if known in (*PIXELS, SPECTRA, SAMPLES)), name)
+
+
+def reads(module: nn.Module, name: str) -> bool:
+    """Whether a model of transformers has an input of this name; many take any name and let it fall in silence."""
+    inner = unwrapped(module)
+    return not isinstance(inner, PreTrainedModel) or name in inspect.signature(inner.forward).parameters
 
 
 def read_given(
@@ -73,7 +84,8 @@ def read_given(
         return _without_ids(model, encoding, readers, answer, picture=given)
     if raw and name in (SPECTRA, SAMPLES):
         return _without_ids(model, sound_inputs(readers.sounds, model.config, name, given), readers, answer)
-    if not raw and "input_ids" not in given and given.get("inputs_embeds") is None:
+    vectors = not raw and given.get("inputs_embeds") is not None and reads(model.module, "input_ids")
+    if not raw and "input_ids" not in given and not vectors:
         return _without_ids(model, given, readers, answer)
     return _with_ids(model, given, pair, readers, truncate, answer)
 
@@ -86,16 +98,15 @@ def _with_ids(
             f"{model.name} reads text first of all, got a picture; give what its processor makes of the text and the "
             "picture together"
         )
+    if not reads(model.module, "input_ids"):
+        raise InputError(f"{model.name} reads {main_input(model.module)}, which this input does not hold")
     limits = Limits.of(model.module, readers.texts, model.config)
     dtype = number_type(model.module)
     example = read(readers.texts, limits, given, pair, truncate=truncate, dtype=dtype)
     _check_end(model, example)
     example = _answered(model, example, answer)
-    if _lacks_a_tower(model, example):
-        known: set[frozenset[str]] = model.__dict__.setdefault("_runs_on", set())
-        if frozenset(example.inputs) not in known:
-            _check_runs(model, example)
-            known.add(frozenset(example.inputs))
+    if any(getattr(model.config, name, None) is not None for name in OTHER_TOWERS):
+        _check_runs(model, example)
     return example
 
 
@@ -156,18 +167,18 @@ def _check_end(model: "HuggingFaceModel", example: Example) -> None:
         )
 
 
-def _lacks_a_tower(model: "HuggingFaceModel", example: Example) -> bool:
-    """Whether a model of several towers gets a text and nothing beside it, which only some of them read."""
-    towers = [name for name in OTHER_TOWERS if getattr(model.config, name, None) is not None]
-    floats = [n for n, v in example.inputs.items() if isinstance(v, Tensor) and v.is_floating_point()]
-    return bool(towers) and not [name for name in floats if not name.endswith("mask")]
-
-
 def _check_runs(model: "HuggingFaceModel", example: Example) -> None:
+    """Raise where a model that reads more than text does not run on this; on text alone one pass tells for all."""
+    floats = [n for n, v in example.inputs.items() if isinstance(v, Tensor) and v.is_floating_point()]
+    alone = not [name for name in floats if not name.endswith("mask")]
+    if alone and model.__dict__.get("_reads_text_alone", False):
+        return
     try:
         run(model, example)
     except InputError as error:
-        raise InputError(
-            f"{error}; it reads more than text: give what its processor makes of the text and the picture (or sound) "
-            "together"
-        ) from error
+        more = (
+            "; it reads more than text: give what its processor makes of the text and the picture (or sound) together"
+        )
+        raise InputError(f"{error}{more if alone else ''}") from error
+    if alone:
+        model.__dict__["_reads_text_alone"] = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
@@ -33,12 +34,25 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
     _check_mask(model, inputs[0])
     device = input_device(model.module)
     batch = {name: _together(name, [given[name] for given in inputs], device) for name in inputs[0]}
-    if "use_cache" in inspect.signature(model.module.forward).parameters:
+    if _may_cache(model.module):
         batch["use_cache"] = False
     if all(row.embeddings is None for row in real):
         return batch, None
     vectors = [embed(row.example) if row.embeddings is None else row.embeddings for row in real]
     return batch, torch.stack(vectors)
+
+
+def _may_cache(module: nn.Module) -> bool:
+    """Whether a model keeps keys and values for the next token unless told not to; a layer run again would add to them.
+
+    Models of pictures and text often pass the word on to their decoder under `**kwargs`.
+    """
+    parameters, inner = inspect.signature(module.forward).parameters, unwrapped(module)
+    if "use_cache" in parameters or not isinstance(inner, PreTrainedModel):
+        return "use_cache" in parameters
+    passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    decoder: Any = inner.config.get_text_config(decoder=True)
+    return passes_on and decoder is not inner.config and bool(getattr(decoder, "use_cache", False))
 
 
 def input_device(module: nn.Module) -> torch.device:

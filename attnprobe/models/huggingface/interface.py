@@ -137,4 +137,7 @@ def _attend(
             z, _ = kernel(module, query, key, value, attention_mask, **options)
             tape.observe(replace(site, z=z.transpose(1, 2)))
             return z, None
-        return tape.observe(site).need("z").transpose(1, 2).contiguous(), None
+        seen = tape.observe(site)
+        # What the model's own function would give beside z, for a model that hands its weights on.
+        weights = seen.weights if kernel is eager else None
+        return seen.need("z").transpose(1, 2).contiguous(), weights

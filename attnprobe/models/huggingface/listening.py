@@ -1,4 +1,4 @@
-"""The block in which every route of attention passes a tape, and nothing of the model or of transformers is left changed."""
+"""The block in which attention passes a tape on every route; nothing is left changed behind it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 from attnprobe.attention.seam import Tape, recording, running
 from attnprobe.models.huggingface.by_hand import ByHand
 from attnprobe.models.huggingface.interface import routed
-from attnprobe.models.huggingface.runs import Runs, with_parameters
+from attnprobe.models.huggingface.runs import Runs, computing
 from attnprobe.models.huggingface.sparse.recording import Recorder
 
 
@@ -22,15 +22,16 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
         if running() is tape:  # generation calls the model once a token
             tape.start_pass()
 
-    def begun(part: nn.Module) -> None:
+    def begun(part: nn.Module) -> int:
         if running() is tape:
             tape.begin_run(part)
+        return len(tape.seen)
 
     runs, recorder = Runs(module, begun), Recorder(module, tape)
     by_hand = ByHand(tape, runs, recorder)
     handle = module.register_forward_pre_hook(next_pass)
     try:
-        with recording(tape), routed(module), runs.watching(with_parameters(module)), recorder.watching(), by_hand:
+        with recording(tape), routed(module), runs.watching(computing(module)), recorder.watching(), by_hand:
             yield by_hand
     finally:
         handle.remove()

@@ -7,7 +7,7 @@ from torch import nn
 
 # Class name -> what such a layer is. The first that fits holds.
 MAPLESS = (
-    (r"Mamba\w*Mixer$|BambaMixer$|FalconH1Mixer$", "a state space layer: a recurrence over positions, no weights over keys"),
+    (r"Mamba\w*Mixer$|BambaMixer$|FalconH1Mixer$", "a state space: a recurrence over positions, no weights over keys"),
     (r"DeltaNet$|DeltaAttention$", "a gated delta rule: a recurrent memory, no softmax over keys"),
     (r"LightningAttention$|LinearAttention$|LinearSelfAttention$", "linear attention without a softmax over keys"),
     (r"Rwkv\w*Attention$", "a weighted recurrence (RWKV), no softmax over keys"),
@@ -35,7 +35,7 @@ class Mapless:
 
 
 def mapless_layers(module: nn.Module) -> tuple[Mapless, ...]:
-    """The layers of a model that mix positions without attention weights, in order; parts of one are not listed again."""
+    """The layers of a model that mix positions without attention weights, in order, each once."""
     found: list[Mapless] = []
     for path, part in module.named_modules():
         if any(path.startswith(f"{known.path}.") for known in found):

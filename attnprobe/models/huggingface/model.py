@@ -15,10 +15,11 @@ from attnprobe.example import Example
 from attnprobe.models.huggingface.answers import answer_of
 from attnprobe.models.huggingface.inputs import embedding_override, input_device, model_inputs
 from attnprobe.models.huggingface.listening import listening
+from attnprobe.models.huggingface.mapless import Mapless, in_words, mapless_layers
 from attnprobe.models.huggingface.outputs import HuggingFaceOutputs
 from attnprobe.models.huggingface.places import first_called, locator, unwrapped, word_embedding
 from attnprobe.models.huggingface.runs import attention_modules
-from attnprobe.models.model import Model, Stack
+from attnprobe.models.model import Model, Stack, facts_of
 from attnprobe.models.modes import evaluating
 from attnprobe.models.rows import Row
 from attnprobe.target import ResolvedTarget, Target, as_target
@@ -67,16 +68,15 @@ class HuggingFaceModel(Model):
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
         """Stacks of attention with their layers and heads, seen in one pass of a short input."""
-        tape = Tape(keep=Keep(reduce=lambda site: {"n_heads": torch.tensor(site.n_heads)}), check=False, n_rows=1)
+        tape = Tape(keep=Keep(reduce=facts_of), check=False, n_rows=1)
         with torch.no_grad():
             self.forward([Row(self._probe())], tape)
-        found: dict[tuple[str, Any], list[tuple[int, str]]] = {}
-        for place, facts in tape.reduced:
-            if place.part == 0:
-                found.setdefault((place.stack, place.kind), []).append((int(facts["n_heads"]), place.path))
-        return tuple(
-            Stack(s, k, tuple(h for h, _ in rows), tuple(p for _, p in rows)) for (s, k), rows in found.items()
-        )
+        return Stack.of_pass(tape)
+
+    @cached_property
+    def mapless(self) -> tuple[Mapless, ...]:  # type: ignore[override]
+        """Layers that mix positions without attention weights (state spaces, convolutions), each with its reason."""
+        return mapless_layers(self.module)
 
     def _probe(self) -> Example:
         from attnprobe.models.huggingface.probing import probe_example
@@ -168,12 +168,17 @@ class HuggingFaceModel(Model):
             with self.listening(tape):
                 answer = answer_of(self.module(**inputs), len(rows))
         if not tape.seen:
-            named = ", ".join(attention_modules(self.module)[:8]) or "none that calls itself attention"
-            raise CaptureError(
-                f"{self.name} ({type(self.module).__name__}) computes attention where attnprobe does not see it; "
-                f"its attention modules: {named}"
-            )
+            raise CaptureError(self._nothing_seen())
         return answer
+
+    def _nothing_seen(self) -> str:
+        """Why a pass showed no attention, in a sentence."""
+        name = f"{self.name} ({type(self.module).__name__})"
+        if self.unseen or (attention_modules(self.module) and not self.mapless):
+            named = ", ".join((self.unseen or attention_modules(self.module))[:8])
+            return f"{name} computes attention where attnprobe does not see it; its attention modules: {named}"
+        kinds = in_words(self.mapless) or "none of its modules calls itself attention, and no softmax over keys ran"
+        return f"{name} has no attention weights to show: {kinds}"
 
     @contextmanager
     def listening(self, tape: Tape) -> Iterator[Tape]:
@@ -181,7 +186,8 @@ class HuggingFaceModel(Model):
         tape.locate, tape.numerics = self._locate, self.numerics
         with listening(self.module, tape) as by_hand:
             yield tape
-        self.unseen = tuple(dict.fromkeys((*(self.unseen or ()), *by_hand.unseen)))
+        self.unseen = tuple(dict.fromkeys((*self.unseen, *by_hand.unseen)))
+        self.blank = tuple(dict.fromkeys((*self.blank, *by_hand.blank)))
 
     @cached_property
     def _locate(self) -> Any:

@@ -19,6 +19,7 @@ from attnprobe.models.huggingface.axes import MATMULS, SOFTMAX_CALLS
 from attnprobe.models.huggingface.fused import HIDDEN
 from attnprobe.site import Normalizer, Place, Site, softmax
 
+TIMES = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__)
 # What the formula below takes into account, or what only tells a kernel what the mask says already.
 KNOWN_TO_OWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "sliding_window"}
 
@@ -53,6 +54,7 @@ class Interception(TorchFunctionMode):
     weights: Tensor | None = None
     value: Tensor | None = None
     z: Tensor | None = None
+    share: Tensor | None = None  # what each row of z was scaled by behind the product, where it was
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -64,6 +66,8 @@ class Interception(TorchFunctionMode):
             self.normalize = lambda scores: func(scores, *args[1:], **(kwargs or {}))
         elif func in MATMULS and self.scores is not None:
             self.weights, self.value, self.z = args[0], args[1], out
+        elif func in TIMES and args[0] is self.z and isinstance(args[1], Tensor) and args[1].shape[-1:] == (1,):
+            self.share, self.z = args[1], out
         return out
 
 
@@ -97,7 +101,7 @@ def delegate(
         key=expand(key, n_heads),
         value=seen.value,
         scores=seen.scores[..., :n_keys],
-        weights=seen.weights,
+        weights=seen.weights if seen.share is None else seen.weights * seen.share,
         z=seen.z,
         visible=visible_keys(mask),
         normalizer=_watched_normalizer(seen, n_keys),
@@ -115,10 +119,15 @@ def _watched_normalizer(seen: Interception, n_keys: int) -> Normalizer:
         blind = torch.isneginf(new).all(-1, keepdim=True)
         return normalize(new.masked_fill(blind, 0.0)).masked_fill(blind, 0.0).to(weights.dtype)
 
-    sinks = scores[..., n_keys:]
+    sinks = scores[..., n_keys:] if seen.share is None else _sink_of(scores, seen.share)
     if sinks.shape[-1] == 0:
         return Normalizer("softmax", function)
     return Normalizer("softmax with sinks", function, "at_most_one", sinks)
+
+
+def _sink_of(scores: Tensor, share: Tensor) -> Tensor:
+    """The score of the sink that leaves a row this share: share = 1 / (1 + exp(sink - logsumexp(scores)))."""
+    return torch.logsumexp(scores.float(), dim=-1, keepdim=True) - torch.logit(share.float())
 
 
 def own(
@@ -147,9 +156,7 @@ def own(
     normalizer = own_normalizer(options.get("s_aux"), scores)
     weights = normalizer(scores).to(query.dtype)
     visible = visible_keys(mask)
-    return Site(
-        place, query, key, value, scores, weights, weights @ value, visible, normalizer, n_kv_heads=n_kv_heads
-    )
+    return Site(place, query, key, value, scores, weights, weights @ value, visible, normalizer, n_kv_heads=n_kv_heads)
 
 
 def own_normalizer(sinks: Tensor | None, scores: Tensor) -> Normalizer:

@@ -12,7 +12,7 @@ from attnprobe.models.huggingface.positions import Named, Seen
 
 # Inputs that are pictures, with the channel third from the end.
 PIXELS = ("pixel_values", "pixel_values_videos")
-UNKNOWN = "which positions are patches of the picture and which are special could not be told"
+UNKNOWN = "which positions are patches and which are special could not be told"
 
 
 def picture_inputs(reader: Any, config: Any, picture: Any, name: str = "pixel_values") -> Mapping[str, Any]:
@@ -21,11 +21,14 @@ def picture_inputs(reader: Any, config: Any, picture: Any, name: str = "pixel_va
     name: what the model calls its pictures.
     """
     given = _floats(picture, n_channels(config))
+    if given is not None and given.ndim < 3:
+        raise InputError(f"a picture is one tensor [channel height width], got {list(given.shape)}; give one at a time")
     if given is not None:
         return {name: given if given.ndim > (4 if name == "pixel_values_videos" else 3) else given[None]}
     if reader is None:
         raise InputError(
-            "this model reads pictures; give a tensor [channel height width], or load it with its image processor"
+            f"this model reads pictures, got {type(picture).__name__}; give a tensor of floats [channel height width], "
+            "or load it with its image processor"
         )
     if n_channels(config) == 3 and hasattr(picture, "convert"):
         picture = picture.convert("RGB")  # grey pictures and those with a transparent ground
@@ -38,7 +41,7 @@ def picture_inputs(reader: Any, config: Any, picture: Any, name: str = "pixel_va
 def _floats(picture: Any, channels: int) -> Tensor | None:
     """Floats with the channel third from the end, None for what an image processor has to read."""
     if isinstance(picture, Tensor):
-        return picture
+        return picture if picture.is_floating_point() else None
     fits = isinstance(picture, np.ndarray) and picture.dtype.kind == "f" and picture.ndim > 2
     return torch.as_tensor(picture) if fits and picture.shape[-3] == channels != picture.shape[-1] else None
 
@@ -71,31 +74,30 @@ def named_patches(config: Any, inputs: Mapping[str, Any], seen: Seen) -> Named |
     if pixels is None:
         return None
     config, n = vision_config(config), seen.n_keys
-    *frames, rows, columns = _grid(config, pixels)
-    patches = [",".join(map(str, index)) for index in np.ndindex(*frames, rows, columns)]
-    windows = seen.n_rows > 1 and 0 < len(patches) <= seen.n_rows * seen.n_queries
-    special = [] if windows else _special(config, n - len(patches)) if patches else None
-    notes = {"positions": f"attention runs in {seen.n_rows} windows of {n} keys"} if windows else {}
-    if special is None and not frames:
-        rows, columns = _coarse(pixels, n)
-        special, patches = [], [f"{row},{column}" for row in range(rows) for column in range(columns)]
-        notes = {"positions": f"the model names no size of a patch; {n} positions are a grid of {rows} x {columns}"}
-    if not patches or special is None:
-        return Named(
-            tuple(f"position {i}" for i in range(n)), text=f"picture of {n} positions", notes={"positions": UNKNOWN}
-        )
-    kind = f"video of {frames[0]} x " if frames else "picture of "
-    return Named((*special, *patches), len(special), f"{kind}{rows} x {columns} patches", "patches", notes)
+    grid, notes = _grid(config, pixels), {}
+    if not any(grid):
+        grid = _coarse(pixels, n)
+        notes = {"positions": f"the model names no size of a patch; {n} positions are a grid of {grid[0]} x {grid[1]}"}
+    patches = [",".join(map(str, index)) for index in np.ndindex(*grid)]
+    special = _special(config, n - len(patches)) if patches else None
+    if seen.n_rows > 1 and 0 < len(patches) <= seen.n_rows * seen.n_queries:
+        special, notes = [], {"positions": seen.windows}
+    kind = "video" if pixels.ndim == 5 else "picture"
+    if special is None:
+        numbers = tuple(f"position {index}" for index in range(n))
+        return Named(numbers, text=f"{kind} of {n} positions", notes={"positions": UNKNOWN})
+    text = f"{kind} of {' x '.join(map(str, grid))} patches"
+    return Named((*special, *patches), len(special), text, "patches", notes)
 
 
 def _grid(config: Any, pixels: Tensor) -> tuple[int, ...]:
     """Rows and columns of patches, with the steps of time before them for a video; 0 where it cannot be told."""
-    size = getattr(config, "patch_size", None)
+    tube = getattr(config, "tubelet_size", None)
+    size = getattr(config, "patch_size", None) or tube
     height, width = size[-2:] if isinstance(size, list | tuple) and len(size) > 1 else (size, size)
     if not isinstance(height, int) or not isinstance(width, int) or pixels.ndim not in (4, 5):
         return 0, 0
     rows, columns = pixels.shape[-2] // height, pixels.shape[-1] // width
-    tube = getattr(config, "tubelet_size", None)
     tube = tube[0] if isinstance(tube, list | tuple) else tube
     if pixels.ndim == 4:
         return rows, columns

@@ -27,6 +27,11 @@ class Seen:
     n_queries: int
     n_keys: int
 
+    @property
+    def windows(self) -> str:
+        """What its batch rows are, in words."""
+        return f"attention runs apart in {self.n_rows} groups (windows, channels) of {self.n_keys} keys"
+
 
 @dataclass(frozen=True)
 class Named:
@@ -57,7 +62,7 @@ class Named:
 def numbered(inputs: Mapping[str, Any], seen: Seen) -> Named:
     """Positions by number, where nothing better is known."""
     main = next((name for name, given in inputs.items() if isinstance(given, Tensor)), "input")
-    notes = {} if seen.n_rows == 1 else {"positions": f"attention runs in {seen.n_rows} windows of {seen.n_keys} keys"}
+    notes = {} if seen.n_rows == 1 else {"positions": seen.windows}
     return Named(
         tuple(f"position {index}" for index in range(seen.n_keys)),
         text=f"{main} of {seen.n_keys} positions",
@@ -74,8 +79,7 @@ def check_one(inputs: Mapping[str, Any]) -> None:
         named = ", ".join(f"{name}: {type(given).__name__}" for name, given in inputs.items()) or "nothing"
         raise InputError(f"an encoding needs input_ids, or tensors of floats such as pixel_values, got {named}")
     name, given = first
-    lowest = 4 if name == "pixel_values" else 2
-    if given.ndim < lowest or given.shape[0] != 1:
+    if given.ndim < 2 or given.shape[0] != 1:
         what = "a picture is one tensor [channel height width]" if name == "pixel_values" else f"{name} is of one input"
         raise InputError(f"{what}, got {list(given.shape)}; give one at a time")
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -22,18 +23,22 @@ def attention_modules(module: nn.Module) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """A module in the middle of a run."""
+    """A module in the middle of a run. n_seen: sites that had been seen when it began."""
 
     module: nn.Module
     path: str
+    n_seen: int = 0
 
 
 @dataclass
 class Runs:
-    """The modules that are running in this thread, outermost first. ended: is told of every run that ends."""
+    """The modules that are running in this thread, outermost first.
+
+    begun: is told of every run that begins, and says how many sites were seen so far. ended: is told of every end.
+    """
 
     module: nn.Module
-    begun: Callable[[nn.Module], None]
+    begun: Callable[[nn.Module], int]
     ended: Callable[[Running], None] = lambda _: None
     active: list[Running] = field(default_factory=list)
     _owner: int = field(default_factory=threading.get_ident)
@@ -53,31 +58,30 @@ class Runs:
         """Within the block, runs of these modules (by path) are followed; runs in other threads are not ours."""
         handles: list[Any] = []
         for path, part in parts.items():
-            running = Running(part, path)
-            handles.append(part.register_forward_pre_hook(lambda *_, r=running: self._begin(r)))
-            handles.append(part.register_forward_hook(lambda *_, r=running: self._end(r), always_call=True))
+            handles.append(part.register_forward_pre_hook(partial(self._begin, path)))
+            handles.append(part.register_forward_hook(self._end, always_call=True))
         try:
             yield self
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _begin(self, running: Running) -> None:
+    def _begin(self, path: str, module: nn.Module, *_: Any) -> None:
         if threading.get_ident() == self._owner:
-            self.active.append(running)
-            self.begun(running.module)
+            self.active.append(Running(module, path, self.begun(module)))
 
-    def _end(self, running: Running) -> None:
-        if threading.get_ident() == self._owner and running in self.active:
-            while self.active.pop() is not running:  # an error left inner runs open
-                pass
-            self.ended(running)
+    def _end(self, module: nn.Module, *_: Any) -> None:
+        if threading.get_ident() != self._owner or not any(running.module is module for running in self.active):
+            return
+        while (running := self.active.pop()).module is not module:  # an error left inner runs open
+            pass
+        self.ended(running)
 
 
-def with_parameters(module: nn.Module) -> dict[str, nn.Module]:
-    """Every part but linear maps and their like that holds parameters, by path: what may own an attention."""
+def computing(module: nn.Module) -> dict[str, nn.Module]:
+    """Every part that may own an attention, by path: what calls itself so, and what holds parts with parameters."""
     return {
         path: part
         for path, part in module.named_modules()
-        if (next(part.children(), None) is not None or is_attention(part)) and next(part.parameters(), None) is not None
+        if is_attention(part) or (next(part.children(), None) is not None and next(part.parameters(), None) is not None)
     }

@@ -19,10 +19,12 @@ def sound_inputs(reader: Any, config: Any, name: str, sound: Any) -> Mapping[str
 
     Without a feature extractor: samples as they are for a model that reads samples; a spectrum [mel frame] for any.
     """
-    given = _numbers(sound)
+    given, of_samples = _numbers(sound), name == SAMPLES and not getattr(config, "num_mel_bins", None)
+    if of_samples and given.ndim > 1 and given.shape[0] != 1:
+        raise InputError(f"a sound is one row of samples, got {list(given.shape)}; give one channel, or their mean")
     if given.ndim > 1:
         return {name: given if given.shape[0] == 1 else given[None]}
-    if reader is None and (name == SPECTRA or getattr(config, "num_mel_bins", None)):
+    if reader is None and not of_samples:
         raise InputError(
             f"this model reads the spectrum of a sound ({name}); load it with its feature extractor, or give a "
             "spectrum [mel frame]"
@@ -60,7 +62,7 @@ def named_frames(reader: Any, config: Any, inputs: Mapping[str, Any], seen: Seen
     if name is None or getattr(config, "patch_size", None) or seen.n_rows > 1:
         return None
     step = _seconds(reader, config, inputs[name], name, seen.n_keys)
-    times = ["" if step is None else f" ({index * step:.2f} s)" for index in range(seen.n_keys)]
+    times = ["" if step is None else f" ({index * step:.3f} s)" for index in range(seen.n_keys)]
     notes = {} if step is not None else {"positions": "without a feature extractor the time of a frame is not known"}
     frames = tuple(f"frame {index}{time}" for index, time in enumerate(times))
     return Named(frames, text=f"sound of {seen.n_keys} frames", axis="frames", notes=notes)

@@ -7,17 +7,80 @@ one, and is lost in anything else: what is lost is reported by whoever looks, ne
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+# Operations that change entries one by one, and those that only move axes. fmt: off
 ENTRYWISE = frozenset(
-    ["dropout", "dropout_", "alpha_dropout", "to", "type", "type_as", "float", "half", "bfloat16", "double", "clone", "contiguous", "detach", "mul", "mul_", "__mul__", "__rmul__", "__imul__", "div", "div_", "__truediv__", "__itruediv__", "masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_", "add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "requires_grad_", "multiply"]
+    (
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "to",
+        "type",
+        "type_as",
+        "float",
+        "half",
+        "bfloat16",
+        "double",
+        "clone",
+        "contiguous",
+        "detach",
+        "mul",
+        "mul_",
+        "__mul__",
+        "__rmul__",
+        "__imul__",
+        "multiply",
+        "div",
+        "div_",
+        "__truediv__",
+        "__itruediv__",
+        "masked_fill",
+        "masked_fill_",
+        "where",
+        "nan_to_num",
+        "nan_to_num_",
+        "add",
+        "__add__",
+        "__radd__",
+        "sub",
+        "__sub__",
+        "__rsub__",
+        "requires_grad_",
+    )
 )
 MOVES = frozenset(
-    ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "view_as", "__getitem__", "narrow", "select", "transpose", "swapaxes", "swapdims", "permute", "T", "mT", "movedim", "split", "chunk", "unbind", "roll"]
+    (
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "expand_as",
+        "view_as",
+        "__getitem__",
+        "narrow",
+        "select",
+        "transpose",
+        "swapaxes",
+        "swapdims",
+        "permute",
+        "T",
+        "mT",
+        "movedim",
+        "split",
+        "chunk",
+        "unbind",
+        "roll",
+    )
 )
+# fmt: on
 
 
 @dataclass(eq=False)
@@ -121,14 +184,17 @@ class Traces(Generic[T]):
         given: Tensor = args[place]
         trace = self.of(given)
         for index, tensor in _tensors(out):
-
-            def step(new: Tensor, index: int | None = index) -> Tensor:
-                made = func(*args[:place], new, *args[place + 1 :], **kwargs)
-                return made if index is None else made[index]
-
+            step = partial(_again, func, args, kwargs, place, index)
             carried = None if trace is None else trace.carried(name, given, tensor, step)
             if carried is not None and tensor is not given:
                 self.set(tensor, carried)  # type: ignore[arg-type]
+
+
+def _again(func: Any, args: tuple, kwargs: dict, place: int, index: int | None, new: Tensor) -> Tensor:
+    """The same call with another tensor in one place, and of several that come out the one wanted."""
+    made = func(*args[:place], new, *args[place + 1 :], **kwargs)
+    found: Tensor = made if index is None else made[index]
+    return found
 
 
 def _tensors(out: Any) -> Iterator[tuple[int | None, Tensor]]:

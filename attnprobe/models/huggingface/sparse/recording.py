@@ -31,7 +31,6 @@ class Recorder:
     module: nn.Module
     tape: Tape
     active: list[_Open] = field(default_factory=list)
-    used: bool = False
 
     def record(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """One call of torch inside an open run, noted and passed on."""
@@ -74,7 +73,6 @@ class Recorder:
         return [part.register_forward_pre_hook(begin), part.register_forward_hook(end, with_kwargs=True), *children]
 
     def _ended(self, open_run: _Open, args: tuple, kwargs: dict, output: Any) -> Any:
-        self.used = True
         run = Run(open_run.module, args, kwargs, output, tuple(open_run.calls), dict(open_run.children))
         with at_work():
             for part in open_run.layout(run):
