@@ -3,6 +3,7 @@
 AttnprobeError
 ├── InputError      what the caller gave cannot be used: a name, a text, an option, a file
 ├── CaptureError    attention that should have been seen was not, or a self-check failed
+├── RowsError       several inputs of one pass cannot be told apart at an attention; give one at a time
 ├── EditError       an edit that fits no attention of the model, or never fired
 └── NumericsError   a NaN or an overflow, with the place where it appeared
 
@@ -24,6 +25,10 @@ class InputError(AttnprobeError, ValueError):
 
 class CaptureError(AttnprobeError, RuntimeError):
     """Attention was not seen, or what was seen is not what the model used."""
+
+
+class RowsError(AttnprobeError, RuntimeError):
+    """Several inputs of one pass cannot be told apart at an attention that lays them out in its own way."""
 
 
 class EditError(AttnprobeError, ValueError):

@@ -20,8 +20,8 @@ class Place:
     """Where a site is: `layer` counts the runs of modules within its stack and kind in one pass.
 
     `call` counts the runs of its module; `step` the passes within one recording (0 but for generation); `part` the
-    images, windows or blocks that one run keeps apart. `route`: how it was reached ("registry", "softmax", "sdpa",
-    "layout"; "seam" for models of ours).
+    images, windows or blocks that one run keeps apart, `name` says what such a part is. `route`: how it was reached
+    ("registry", "softmax", "sdpa", "layout"; "seam" for models of ours).
     """
 
     stack: str
@@ -32,11 +32,12 @@ class Place:
     step: int = 0
     part: int = 0
     route: str = "seam"
+    name: str = ""
 
     def __str__(self) -> str:
         name = f"{self.stack} {self.kind}-attention layer {self.layer} ({self.path or 'root'}"
         counts = "".join(f", {what} {n}" for what, n in (("call", self.call), ("part", self.part)) if n)
-        return f"{name}{counts})"
+        return f"{name}{counts}{f', {self.name}' if self.name else ''})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,17 +166,6 @@ class Site:
                 changes[name] = tensor if name == "visible" and tensor.shape[0] == 1 else tensor[index]
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def apart(self) -> list["Site"]:
-        """A site for each window or image that lies in the batch axis, numbered in its place."""
-        if self.n_parts == 1:
-            return [self]
-        found = []
-        for part in range(self.n_parts):
-            index = torch.arange(part, self.n_rows, self.n_parts, device=self.device)
-            place = replace(self.place, part=self.place.part + part)
-            found.append(replace(self.rows(index), place=place, n_parts=1))
-        return found
-
     def merge(self, parts: Sequence[tuple[Tensor, "Site"]]) -> "Site":
         """This site with its batch rows put together from parts; a tensor that a part lacks is None."""
         order = torch.cat([rows for rows, _ in parts]).argsort()
@@ -205,3 +195,15 @@ class Site:
             if tensor is not None:
                 return tensor
         raise EditError(f"{self.place}: no tensor of this site was kept")
+
+
+def parts_of(site: Site) -> list[Site]:
+    """A site for each window or image that lies in the batch axis, numbered in its place."""
+    if site.n_parts == 1:
+        return [site]
+    found = []
+    for part in range(site.n_parts):
+        index = torch.arange(part, site.n_rows, site.n_parts, device=site.device)
+        place = replace(site.place, part=site.place.part + part)
+        found.append(replace(site.rows(index), place=place, n_parts=1))
+    return found

@@ -84,8 +84,8 @@ def main() -> None:
     lines = [
         "# What proving costs",
         "",
-        "Written by `benchmarks/proving.py`. Shares of the model's own pass, one thread, one input. Recording keeps the",
-        f"weights of every layer; checking is bound to stay below {BAR:.0%}.",
+        "Written by `benchmarks/proving.py`. Shares of the model's own pass, one thread, one input. Recording keeps",
+        f"the weights of every layer; checking is bound to stay below {BAR:.0%}.",
         "",
         "| model | route | tokens | pass, ms | recording | checking |",
         "|---|---|---|---|---|---|",
@@ -95,7 +95,9 @@ def main() -> None:
             model = model_of(numbers, route)
             for n_tokens in LENGTHS:
                 base, recording, checking = shares(model, n_tokens, 15 if numbers[1] > 500 else 60)
-                lines.append(f"| {size} | {route} | {n_tokens} | {base * 1e3:.1f} | {recording:+.1%} | {checking:+.1%} |")
+                lines.append(
+                    f"| {size} | {route} | {n_tokens} | {base * 1e3:.1f} | {recording:+.1%} | {checking:+.1%} |"
+                )
                 print(lines[-1], flush=True)
     RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from attnprobe.attention.keep import NOTHING, Keep
 from attnprobe.attention.proof import SiteProof
-from attnprobe.errors import CaptureError, EditError, InputError
-from attnprobe.site import Kind, Place, Site
+from attnprobe.errors import CaptureError, EditError, InputError, RowsError
+from attnprobe.site import Kind, Place, Site, parts_of
 
-__all__ = ["NOTHING", "Edit", "Keep", "RowsError", "Tape", "observe", "recording", "running", "silent"]
+__all__ = ["NOTHING", "Edit", "Keep", "Tape", "observe", "recording", "running", "silent"]
 
 Locate = Callable[[nn.Module, bool], tuple[str, Kind, str]]
 
@@ -88,12 +88,12 @@ class Tape:
         """A module begins to run. What it attends to in one run is one layer: its images or windows are its parts."""
         self._runs[id(module)] += 1
 
-    def enter(self, module: nn.Module, cross: bool, route: str = "seam") -> Place:
+    def enter(self, module: nn.Module, cross: bool, route: str = "seam", name: str = "") -> Place:
         """Number the call of an attention module and say where it is. A module whose runs nobody tells runs anew."""
         stack, kind, path = self.locate(module, cross)
         run, (last_run, last) = self._runs[id(module)], self._last.get((id(module), stack, kind), (0, None))
         if last is not None and run == last_run != 0:
-            place = replace(last, part=last.part + 1, route=route)
+            place = replace(last, part=last.part + 1, route=route, name=name)
         else:
             place = Place(stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, route=route)
             self._layers[stack, kind] += 1
@@ -101,6 +101,11 @@ class Tape:
         self._last[id(module), stack, kind] = (run, place)
         self.seen.append(place)
         return place
+
+    @property
+    def wants_anything(self) -> bool:
+        """Whether anything is kept or edited at all."""
+        return bool(self.keep.tensors) or self.keep.reduce is not None or bool(self.all_edits())
 
     def wants(self, place: Place) -> bool:
         """Whether a site is needed here; if not, the model's own kernel may run alone."""
@@ -113,6 +118,11 @@ class Tape:
     def observe(self, site: Site) -> Site:
         """Check the site as the model made it, apply the edits, record; the model goes on with the result's z."""
         site = replace(site, n_parts=self._n_parts(site))
+        if self.differentiable and not torch.is_grad_enabled():
+            raise CaptureError(
+                f"{site.place} runs without gradients (reversible or frozen layers), so none reach its weights; "
+                "use a method without gradients"
+            )
         site = _with_gradient(site) if self.differentiable else site
         if self.check:
             self.proofs.append(SiteProof.of(site))
@@ -167,7 +177,7 @@ class Tape:
         if wrong:
             raise InputError(f"{site.place} has heads 0 to {site.n_heads - 1}, got head {wrong[0]}")
         kept = site.only(self.keep.tensors, self.keep.heads)
-        self.sites += (kept if self.differentiable else kept.map(Tensor.detach)).apart()
+        self.sites += parts_of(kept if self.differentiable else kept.map(Tensor.detach))
 
     def check_complete(self) -> None:
         """Raise if an edit never fired, or a layer that was asked for was never seen."""
@@ -186,10 +196,6 @@ class Tape:
             ", ".join(f"{stack} {kind}-attention layers 0 to {n - 1}" for (stack, kind), n in counts.items())
             or "no attention"
         )
-
-
-class RowsError(CaptureError):
-    """Several inputs in one pass cannot be told apart at an attention that lays them out in its own way."""
 
 
 def _acts(edit: Edit, place: Place) -> bool:

@@ -49,13 +49,14 @@ def capture(
         check=check != "off",
     )
     count(forward=1, backward=int(differentiable))
+    drawn = torch.get_rng_state()
     with torch.set_grad_enabled(differentiable):
         logits = model.forward([Row(example)], tape)
     if not tape.seen:
         raise CaptureError(f"no attention of {model.name} was seen")
     checks: tuple[Check, ...] = ()
     if check != "off":
-        checks = (*_unseen(model), *summarize(tape.proofs), *_logits_check(model, example, tape, logits, check))
+        checks = (*_unseen(model), *summarize(tape.proofs), *_logits_check(model, example, tape, logits, check, drawn))
     _judge(checks, check)
     return Capture(
         example=example,
@@ -112,7 +113,7 @@ def summarize(proofs: Sequence[SiteProof]) -> list[Check]:
     return checks
 
 
-def _logits_check(model: Model, example: Example, tape: Tape, logits: Tensor, check: str) -> list[Check]:
+def _logits_check(model: Model, example: Example, tape: Tape, logits: Tensor, check: str, drawn: Tensor) -> list[Check]:
     """|logits with capture - logits without|: once per model and configuration, or each time for "full"."""
     implementation = getattr(getattr(model.module, "config", None), "_attn_implementation", None)
     # A kernel may differ for long inputs only: each doubling of the length is measured anew.
@@ -121,7 +122,9 @@ def _logits_check(model: Model, example: Example, tape: Tape, logits: Tensor, ch
     proved = model.__dict__.setdefault("_proved", {})
     if key in proved and check != "full":
         return [replace(proved[key], reused=True)]
-    proved[key] = compare_logits(model, example, tape, logits)
+    with torch.random.fork_rng(devices=[]):  # a model that draws (samples of keys) draws the same again
+        torch.set_rng_state(drawn)
+        proved[key] = compare_logits(model, example, tape, logits)
     return [proved[key]]
 
 

@@ -79,10 +79,12 @@ def _together(calls: Sequence[Call]) -> list[Call]:
     for call in calls:
         by_path.setdefault(call.path, []).append(call)
     several = [same for same in by_path.values() if len(same) > 1 and len({call.widths for call in same}) == 1]
-    whole = [
-        {name: torch.cat([getattr(call, name) for call in same]) for name in ("x", "y", "before")} for same in several
-    ]
-    return [replace(same[0], **tensors) for same, tensors in zip(several, whole, strict=True)]
+    return [_joined(same) for same in several]
+
+
+def _joined(same: Sequence[Call]) -> Call:
+    x, y, before = (torch.cat([getattr(call, name) for call in same]) for name in ("x", "y", "before"))
+    return replace(same[0], x=x, y=y, before=before)
 
 
 def _of_layer(parts: Sequence[Site], calls: Sequence[Call], root: nn.Module) -> Found:
@@ -176,20 +178,19 @@ def where(wanted: Float[Tensor, "row column"], pool: Float[Tensor, "other_row d"
     """
     if pool.shape[0] < wanted.shape[0] or pool.shape[1] < wanted.shape[1] or pool.dtype != wanted.dtype:
         return None
+    there = (pool == wanted[0, 0]).nonzero()[:, 1].unique().tolist()
     some = torch.linspace(0, len(wanted) - 1, min(len(wanted), MOST_ROWS)).long()
-    in_order = [some] if pool.shape[0] == wanted.shape[0] else []
+    in_order = [some] if there and pool.shape[0] == wanted.shape[0] else []
     wanted = wanted[some]
-    there = (pool == wanted[0, 0]).any(0).nonzero().flatten().tolist()
     elsewhere = (rows for column in there if (rows := _rows_at(wanted[:, 0], pool[:, column])) is not None)
-    return next(
-        (chosen for rows in chain(in_order, elsewhere) if (chosen := _at(wanted, pool[rows])) is not None), None
-    )
+    found = (_at(wanted, pool[rows]) for rows in chain(in_order, elsewhere))
+    return next((chosen for chosen in found if chosen is not None), None)
 
 
 def _rows_at(wanted: Tensor, column: Tensor) -> Tensor | None:
     """In which row of a column each wanted number is; None where one is missing."""
-    order = column.argsort()
-    rows = order[torch.searchsorted(column[order], wanted).clamp(max=len(column) - 1)]
+    ordered, order = column.sort()
+    rows = order[torch.searchsorted(ordered, wanted.contiguous()).clamp(max=len(column) - 1)]
     return rows if torch.equal(column[rows], wanted) else None
 
 

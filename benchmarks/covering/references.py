@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface
 
-from attnprobe.site import Site
+from attnprobe.models.huggingface.fused import MULTI_HEAD, open_multi_head
+from attnprobe.models.huggingface.traces import MOVES, TOLD, name_of
 from benchmarks.tiny_models.built import Built
 from benchmarks.tiny_models.outputs import tensors
 
@@ -37,6 +40,8 @@ def _named_maps(output: Any) -> Iterator[Tensor]:
 def _is_map(found: Tensor) -> bool:
     if found.ndim != 4 or not found.is_floating_point() or not bool(torch.isfinite(found).all()):
         return False
+    if found.shape[1] > 1 and torch.equal(found[:, 1:], found[:, :1].expand_as(found[:, 1:])):
+        return False  # the mean of the heads, repeated
     return bool((found >= 0).all()) and float(found.sum(-1).max()) < 1 + 1e-4
 
 
@@ -80,68 +85,72 @@ def nearest_map(weights: Tensor, maps: list[Tensor]) -> float:
     return min((largest_difference(weights.flatten(), found.flatten()) for found in sizes), default=float("inf"))
 
 
-def is_linear(module: nn.Module) -> bool:
-    """Whether a module is a linear map: nn.Linear, transformers' Conv1D, a convolution of width 1."""
-    weight = getattr(module, "weight", None)
-    if isinstance(module, (nn.Conv1d, nn.Conv2d)):
-        return all(size == 1 for size in module.kernel_size)
-    return isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding)
-
-
 def merged(z: Tensor) -> Tensor:
     """z [row head query d_value] as the input of a projection: [row query head*d_value]."""
     return z.transpose(1, 2).flatten(2)
 
 
 def _orders(z: Tensor) -> Iterator[Tensor]:
-    """z as a projection may read it: heads merged, the query first, or the width before the query (convolutions)."""
+    """z as it may be read: by head, heads merged, the query first, or the width before the query (convolutions)."""
+    yield z
     yield merged(z)
     yield merged(z).transpose(0, 1)
     yield merged(z).transpose(1, 2)
 
 
-def projection_of(built: Built, z: Tensor) -> tuple[nn.Module, int, int] | None:
-    """The linear map that reads z, which of its runs does, and in which order of axes; None where none reads it whole."""
-    found: list[tuple[nn.Module, int, int]] = []
-    runs: dict[int, int] = {}
+@dataclass
+class _Reading(TorchFunctionMode):
+    """Counts the calls of torch that compute with a tensor which holds z, whatever its axes; may cut a head out there.
 
-    def look(module: nn.Module, args: tuple[Any, ...]) -> None:
-        run = runs.get(id(module), 0)
-        runs[id(module)] = run + 1
-        if args and isinstance(args[0], Tensor) and args[0].numel() == z.numel():
-            flat = args[0].reshape(-1)
-            for order, laid in enumerate(_orders(z)):
-                if torch.equal(flat, laid.reshape(-1)):
-                    found.append((module, run, order))
+    found: the number of the first such call, the place of the argument, the order of its axes.
+    """
+
+    z: Tensor
+    head: int | None = None
+    at: tuple[int, int, int] | None = None
+    found: tuple[int, int, int] | None = None
+    n_calls: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func is MULTI_HEAD:
+            with self:
+                return open_multi_head(*args, **(kwargs or {}))
+        if name_of(func) in (*MOVES, *TOLD, "contiguous", "clone", "to", "copy_", "expand"):
+            return func(*args, **(kwargs or {}))
+        number, self.n_calls = self.n_calls, self.n_calls + 1
+        if self.at is not None and number == self.at[0]:
+            place, order = self.at[1:]
+            args = (*args[:place], args[place] * self._mask(args[place], order), *args[place + 1 :])
+        elif self.at is None and self.found is None:
+            self._look(number, args)
+        return func(*args, **(kwargs or {}))
+
+    def _look(self, number: int, args: tuple) -> None:
+        for place, given in enumerate(args):
+            if isinstance(given, Tensor) and given.numel() == self.z.numel() and given.dtype == self.z.dtype:
+                flat = given.reshape(-1)
+                orders = [i for i, laid in enumerate(_orders(self.z)) if torch.equal(flat, laid.reshape(-1))]
+                if orders:
+                    self.found = (number, place, orders[0])
                     return
 
-    handles = [part.register_forward_pre_hook(look) for part in built.module.modules() if is_linear(part)]
-    try:
-        with torch.no_grad():
-            built.module(**built.inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found[0] if found else None
+    def _mask(self, given: Tensor, order: int) -> Tensor:
+        ones = torch.ones_like(self.z)
+        ones[:, self.head] = 0
+        return list(_orders(ones))[order].reshape(given.shape)
 
 
-def without_head(built: Built, projection: tuple[nn.Module, int, int], site: Site, head: int) -> list[Tensor]:
-    """Outputs of the plain model with one head's part of a projection's input set to zero."""
-    module, wanted, order = projection
-    runs = [0]
+def reader_of(built: Built, z: Tensor) -> tuple[int, int, int] | None:
+    """The call of torch that reads z in a plain pass (a projection, as a rule); None where none reads it whole."""
+    with torch.no_grad(), _Reading(z) as reading:
+        built.module(**built.inputs)
+    return reading.found
 
-    def cut(_: nn.Module, args: tuple[Any, ...]) -> Any:
-        runs[0] += 1
-        if runs[0] - 1 != wanted:
-            return None
-        z = torch.ones_like(site.z)
-        z[:, head] = 0
-        mask = list(_orders(z))[order].reshape(args[0].shape)
-        return (args[0] * mask, *args[1:])
 
-    handle = module.register_forward_pre_hook(cut)
-    try:
-        with torch.no_grad():
-            return list(tensors(built.module(**built.inputs)))
-    finally:
-        handle.remove()
+def without_head(built: Built, reader: tuple[int, int, int], z: Tensor, head: int) -> list[Tensor]:
+    """Outputs of the plain model with one head's part of what that call reads set to zero."""
+    with torch.no_grad(), _Reading(z, head, reader):
+        return list(tensors(built.module(**built.inputs)))

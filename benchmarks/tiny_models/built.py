@@ -16,5 +16,5 @@ class Built:
     inputs: dict[str, Any]
 
 
-class NotBuilt(Exception):
+class NotBuilt(Exception):  # noqa: N818  (it says why, and is nobody's mistake)
     """A model type has no tiny model; the message says in one line why."""

@@ -16,9 +16,9 @@ from benchmarks.tiny_models.built import NotBuilt
 from benchmarks.tiny_models.registry import class_of, part_of
 
 _HEADS = (
-    "CAUSAL_LM", "MULTIMODAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CTC", "RNNT", "TDT",
-    "PRETRAINING", "MASKED_LM", "OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_CLASSIFICATION",
-    "KEYPOINT_DETECTION", "KEYPOINT_MATCHING", "MASK_GENERATION", "TEXT_TO_WAVEFORM", "RETRIEVAL",
+    "CAUSAL_LM", "MULTIMODAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CTC", "RNNT",
+    "TDT", "PRETRAINING", "MASKED_LM", "OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION", "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION", "KEYPOINT_DETECTION", "KEYPOINT_MATCHING", "MASK_GENERATION", "TEXT_TO_WAVEFORM", "RETRIEVAL",
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _modeling(config_class: type) -> list[Any]:
 
 
 def _written_for(config_class: type) -> type[nn.Module] | None:
-    """The module of the modeling file that takes this config: a whole model before a part, an outer part before inner."""
+    """The module of the modeling file that takes this config: a whole model before a part."""
     models, parts = [], []
     for module in _modeling(config_class):
         for kind in vars(module).values():

@@ -73,7 +73,7 @@ def _unusual(config: Config, fields: set[str]) -> dict[str, Any]:
         return {}
     found = {name: _get(config, name) for name in fields if not isinstance(_get(config, name), Config)}
     found |= {name: getattr(config, name) for name in ("out_features", "out_indices") if hasattr(config, f"_{name}")}
-    return {name: value for name, value in found.items() if value != _get(usual, name) and value is not None}
+    return {name: value for name, value in found.items() if value != _get(usual, name)}
 
 
 def _without_timm(config: Config) -> Config | None:
@@ -118,7 +118,8 @@ def _construct(config: Config, attempts: list[dict[str, Any]], changed: dict[str
         arguments = attempt
         break
     for name, value in changed.items():
-        if name not in arguments and (shrunken is config or isinstance(value, Config)):
+        stayed = vars(shrunken).get(name) == vars(config).get(name)  # no field, and not derived from one
+        if name not in arguments and (shrunken is config or isinstance(value, Config) or stayed):
             try:
                 setattr(shrunken, name, value)
             except Exception:
@@ -149,6 +150,9 @@ def _in_proportion(config: Config, changed: dict[str, Any]) -> dict[str, Any]:
     kinds = max((len(set(value)) for value in lists), default=0)
     if kinds > LAYERS:
         found["num_hidden_layers"] = min(kinds, 4)
+    if isinstance(window := vars(config).get("window_size"), int) and window > 4 and "window_size" not in found:
+        # Of pixels (two merged patches) where some blocks see all; else of patches.
+        found["window_size"] = 32 if hasattr(config, "fullatt_block_indexes") else 2
     rope = _get(config, "qk_rope_head_dim")
     if rope and rope == _get(config, "head_dim"):
         found["head_dim"] = changed.get("qk_rope_head_dim", rope)

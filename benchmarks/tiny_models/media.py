@@ -164,6 +164,8 @@ def _pictures(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keyw
         flat = torch.randn(1, 16, channels * patch * patch)
         mask = {"pixel_attention_mask": torch.ones(1, 16, dtype=torch.long)} if "pixel_attention_mask" in names else {}
         yield {main: flat, "spatial_shapes": torch.tensor([[4, 4]])} | mask
+    if "target_sizes" in names:
+        yield {main: torch.randn(1, 3, patch, 16 * patch), "target_sizes": torch.tensor([[4, 4]])}
     for place in ("image_position_ids", "pixel_position_ids"):
         if place in names:
             spots = torch.stack(torch.meshgrid(torch.arange(6), torch.arange(6), indexing="xy"), -1).reshape(1, 36, 2)
@@ -203,7 +205,7 @@ def _sounds(main: str, names: Mapping[str, Any], config: Any) -> Iterator[Keywor
     longest = _first(part, "max_source_positions", default=32)
     masks = [name for name in ("feature_attention_mask", "input_features_mask", "padding_mask") if name in names]
     if main == "input_features" or main.endswith("features"):
-        for shape in ((mels, 2 * longest), (64, mels), (mels, 64), (48, mels), (mels, 200), (200, mels)):
+        for shape in ((mels, 2 * longest), (64, mels), (mels, 64), (48, mels), (mels, 200), (200, mels), (96, 128)):
             frames = max(shape) if mels not in shape else (shape[0] if shape[1] == mels else shape[1])
             mask = {name: torch.ones(1, frames, dtype=torch.long) for name in masks}
             yield {main: torch.randn(1, *shape)} | mask

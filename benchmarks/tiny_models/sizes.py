@@ -32,27 +32,33 @@ def _positive(rule: Rule) -> Rule:
 
 
 _WIDTHS = (
-    r"hidden_size hidden_dim d_model dim embed_dim embed_size embedding_dim embedding_size emb_dim n_embd "
-    r"embd_dim model_dim projection_dim proj_dim project_dim projection_size output_size output_dim out_dim feature_dim "
-    r"fpn_dim hidden_features d_embed width text_hidden text_width lstm_hidden_dim units "
-    r"pooler_output_size decoder_dim latent_dim state_dim_model reduce_dim cond_dim out_hidden_dims output_proj_dims "
-    r"feat_dim feature_size mask_feature_size adapter_in_dim adapter_out_dim unit_dim hidden_size_global "
-    r"hidden_size_per_layer_input vision_output_dim d_inner_model conv_dim vector_quantization_hidden_dimension bottleneck_features codebook_dim codevector_dim mm_hidden_size"
-).split()
+    r"hidden_size|hidden_dim|d_model|dim|embed_dim|embed_size|embedding_dim|embedding_size|emb_dim|n_embd|"
+    r"embd_dim|model_dim|projection_dim|proj_dim|project_dim|projection_size|output_size|output_dim|"
+    r"out_dim|feature_dim|fpn_dim|hidden_features|d_embed|width|text_hidden|text_width|lstm_hidden_dim|"
+    r"units|pooler_output_size|decoder_dim|latent_dim|state_dim_model|reduce_dim|cond_dim|out_hidden_dims|"
+    r"output_proj_dims|feat_dim|feature_size|mask_feature_size|adapter_in_dim|adapter_out_dim|unit_dim|"
+    r"hidden_size_global|hidden_size_per_layer_input|vision_output_dim|d_inner_model|conv_dim|"
+    r"vector_quantization_hidden_dimension|bottleneck_features|codebook_dim|codevector_dim|mm_hidden_size"
+)
 _INNER = (
-    r"intermediate_size intermediate_dim ffn_dim ffn_size d_ff dff n_inner mlp_dim ffn_hidden_size dim_ff dim_feedforward "
-    r"feedforward_dim mlp_hidden_size inner_dim d_inner linear_units feed_forward_hidden_size feed_forward_size "
-    r"ffn_hidden_dim feed_forward_dim mlp_hidden_dim feedforward_size"
-).split()
+    r"intermediate_size|intermediate_dim|ffn_dim|ffn_size|d_ff|dff|n_inner|mlp_dim|ffn_hidden_size|dim_ff|"
+    r"dim_feedforward|feedforward_dim|mlp_hidden_size|inner_dim|d_inner|linear_units|"
+    r"feed_forward_hidden_size|feed_forward_size|ffn_hidden_dim|feed_forward_dim|mlp_hidden_dim|"
+    r"feedforward_size"
+)
 
 
-def _any(names: list[str], prefix: str = r"(.*_)?") -> str:
-    return prefix + "(" + "|".join(names) + ")"
+def _any(names: str) -> str:
+    """The names, with or without something before them."""
+    return f"(.*_)?({names})"
 
 
 # The first pattern that fits the whole name decides.
 _TABLE: tuple[tuple[str, Rule], ...] = (
-    (r".*(coefficient|_cost|_index_start|_every_n_layers|_layer_interval|ignore_index|_loss_.*|_factor)|query_dim", _stay),
+    (
+        r".*(coefficient|_cost|_index_start|_every_n_layers|_layer_interval|ignore_index|_loss_.*|_factor)|query_dim",
+        _stay,
+    ),
     (r"(num|in|input|audio|image|patch_embed_input|vision)_(in_)?channels", _stay),
     (r".*channels?", _at_most(WIDTH)),
     (r".*vocab_size.*|.*_num_embeddings|num_embeddings", _positive(_at_most(VOCABULARY))),
@@ -88,7 +94,7 @@ _TABLE: tuple[tuple[str, Rule], ...] = (
     (r"topk_group", _positive(_at_most(1))),
     (r"index_topk|sparse_topk.*|.*index_top_?k", _positive(_at_most(3))),
     (
-        r"sliding_window|attention_chunk_size|local_attention|sliding_window_size|keep_window_size|attention_window_size",
+        r"sliding_window|attention_chunk_size|local_attention|sliding_window_size|keep_window_size|local_attention_window_len|attention_window_size",
         _positive(_at_most(4)),
     ),
     (

@@ -22,7 +22,7 @@ _FIXED = {
     "blank_token_id": 0,
     "audio_pad_token_id": 0,
 }
-_NAME = re.compile(r".*(token_id|token_index|_id|token)")
+_NAME = re.compile(r".*(token_id|token_index)|(im|img|image|audio|video|vision)_.*_id|(unk|mask|pad|bos|eos)_index")
 FIRST_FREE, LAST_FREE = 64, 89
 TEXT = (5, 60)  # ids of ordinary tokens
 
@@ -37,7 +37,7 @@ class Ids:
         """The id of the token that the field names; other fields, and fields that are off, stay as they are."""
         if not _NAME.fullmatch(name) or isinstance(old, bool):
             return old
-        if isinstance(old, (list, tuple)) and old and all(isinstance(item, int) for item in old):
+        if isinstance(old, (list, tuple)) and old and all(type(item) is int for item in old):
             return type(old)([self._id(name)])
         if not isinstance(old, int) or old < 0:
             return old

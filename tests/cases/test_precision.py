@@ -273,9 +273,9 @@ def test_layers_on_two_devices_are_stacked_on_one():
     """Two devices that are only thought of: shapes and places without numbers."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    example = load(tiny.build("llama")).example(tiny.IDS)
     with FakeTensorMode():
         maps = [torch.zeros(1, 4, 12, 12, device=f"cuda:{number}") for number in (0, 1)]
         sites = tuple(Site(Place("decoder", "self", n, ""), weights=weights) for n, weights in enumerate(maps))
-        example = load(tiny.build("llama")).example(tiny.IDS)
         weights = Capture(example, "llama", sites, torch.zeros(1), ()).weights()
     assert weights.shape == (2, 4, 12, 12) and str(weights.device) == "cuda:0"

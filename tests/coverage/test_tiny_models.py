@@ -21,7 +21,9 @@ def test_a_tiny_model_runs_twice_to_the_same_bits_and_leaves_the_random_numbers_
     assert torch.equal(torch.get_rng_state(), state)
     with torch.no_grad():
         first, second = (_tensors(built.module(**built.inputs)) for _ in range(2))
-    assert first and all(torch.equal(a, b) and bool(torch.isfinite(a).all()) for a, b in zip(first, second, strict=True))
+    assert first and all(
+        torch.equal(a, b) and bool(torch.isfinite(a).all()) for a, b in zip(first, second, strict=True)
+    )
     assert built.model_type == model_type and built.model_class == type(built.module).__name__
     assert not built.module.training and built.module.config._attn_implementation == "eager"
     assert sum(parameter.numel() for parameter in built.module.parameters()) < 5_000_000
@@ -41,7 +43,7 @@ def test_pictures_have_their_places_in_the_text():
 
 
 def test_an_unknown_type_is_answered_with_the_nearest():
-    with pytest.raises(NotBuilt, match="'lama'.*'llama'"):
+    with pytest.raises(NotBuilt, match=r"'lama'.*'llama'"):
         build("lama")
 
 

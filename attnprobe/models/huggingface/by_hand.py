@@ -90,7 +90,8 @@ class ByHand(TorchFunctionMode):
         if scores.ndim < 3 or axis is None:
             return out
         # Keys lie on the last axis; a softmax over another one pools or routes, and is followed for the product alone.
-        origin = Origin(self.runs.attending if axis == scores.ndim - 1 else None)
+        attending = self.runs.attending if axis == scores.ndim - 1 else None
+        origin = Origin(None if attending is None or mapless_layers(attending.module) else attending.path)
         self._open.append((self.runs.innermost, origin))
         trace = Weighed(scores, kwargs.get("dtype"), axis, origin, self._scores.of(scores))
         self._weights.set(out, trace)
@@ -99,11 +100,14 @@ class ByHand(TorchFunctionMode):
     def _product(self, func: Any, args: tuple, kwargs: dict) -> Tensor:
         given = operands_of(func, args, kwargs)
         if given is None:
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            self._follow(func, args, kwargs, out)
+            return out
         for left, factor, axis in ((True, given.left, given.left_axis), (False, given.right, given.right_axis)):
             trace = self._weights.of(factor)
             if trace is not None and trace.axis == axis:
                 return self._attention(func(*args, **kwargs), given, left, trace)
+            self._weights.lose(factor)
         out = func(*args, **kwargs)
         if given.left.ndim > 2 or given.right.ndim > 2:
             self._scores.set(out, Scored(given.left, given.right, given.equation))
@@ -176,10 +180,14 @@ class ByHand(TorchFunctionMode):
             )
 
     def _end_of_run(self, ended: Running) -> None:
-        """Weights that no product used, in a module that calls itself attention, were attention that was not seen."""
-        mine = [origin for owner, origin in self._open if owner is ended]
-        self._open = [(owner, origin) for owner, origin in self._open if owner is not ended]
-        self.unseen += [origin.path for origin in mine if origin.path is not None and origin.n_uses == 0]
+        """Weights that went where no product uses them, in what calls itself attention, were attention not seen.
+
+        Weights that nothing has used yet may be used by the module around; weights that nothing uses are none.
+        """
+        mine = [origin for owner, origin in self._open if owner.module is ended.module]
+        waiting = [(self.runs.innermost, o) for o in mine if o.n_uses == 0 and not o.lost and self.runs.active]
+        self._open = [(owner, origin) for owner, origin in self._open if owner.module is not ended.module] + waiting
+        self.unseen += [o.path for o in mine if o.path is not None and o.n_uses == 0 and o.lost]
         if running() is self.tape and is_attention(ended.module) and ended.n_seen == len(self.tape.seen):
             self._note_blank(ended)
         if not self._open:

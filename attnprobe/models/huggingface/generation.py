@@ -23,7 +23,8 @@ def with_answer(model: "HuggingFaceModel", example: Example, answer: Any) -> Exa
     if "Classification" in type(unwrapped(model.module)).__name__:
         return example
     config: Any = model.config
-    start = config.decoder_start_token_id if config.decoder_start_token_id is not None else config.bos_token_id
+    named = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
+    start = next((index for index in named if index is not None), None)
     if start is None:
         raise InputError(f"{model.name} names no decoder_start_token_id; give decoder_input_ids in an encoding")
     ids = _answer_ids(model, example, answer)

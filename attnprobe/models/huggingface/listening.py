@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attnprobe.attention.seam import Tape, recording, running
 from attnprobe.models.huggingface.by_hand import ByHand
@@ -18,9 +18,11 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
     """Within the block, attention of the module passes the tape, whether it goes through the registry or not."""
     tape.start_pass()
 
-    def next_pass(*_: Any) -> None:
+    def next_pass(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         if running() is tape:  # generation calls the model once a token
             tape.start_pass()
+            ids = given.get("input_ids", args[0] if args else None)
+            recorder.n_tokens = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
     def begun(part: nn.Module) -> int:
         if running() is tape:
@@ -29,7 +31,7 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
 
     runs, recorder = Runs(module, begun), Recorder(module, tape)
     by_hand = ByHand(tape, runs, recorder)
-    handle = module.register_forward_pre_hook(next_pass)
+    handle = module.register_forward_pre_hook(next_pass, with_kwargs=True)
     try:
         with recording(tape), routed(module), runs.watching(computing(module)), recorder.watching(), by_hand:
             yield by_hand

@@ -18,6 +18,7 @@ MAPLESS = (
     (r"ShortConv\w*$", "a convolution over neighbouring positions"),
     (r"[mx]LSTM\w*(Layer|Block|Cell)$|LSTM$", "a recurrent network, no weights over keys"),
     (r"AutoCorrelation$|Autoformer\w*Attention$", "auto-correlation: weights over delays, not over keys"),
+    (r"GatedAttention$", "a gate over features, no weights over positions"),
     (r"PatchMixerBlock$|FeatureMixerBlock$", "a mixing MLP over patches, no weights over keys"),
 )
 

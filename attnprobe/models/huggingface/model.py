@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnprobe.attention.seam import NOTHING, Keep, RowsError, Tape, silent
-from attnprobe.errors import CaptureError, InputError, nearest
+from attnprobe.attention.seam import NOTHING, Keep, Tape, silent
+from attnprobe.errors import CaptureError, InputError, RowsError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.answers import answer_of
 from attnprobe.models.huggingface.inputs import embedding_override, input_device, model_inputs

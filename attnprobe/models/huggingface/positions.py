@@ -74,7 +74,8 @@ def check_one(inputs: Mapping[str, Any]) -> None:
     """Raise unless the first tensor of floats is one input; packed pictures, with a grid beside them, always are."""
     if any("grid" in name for name in inputs):
         return
-    first = next(((n, v) for n, v in inputs.items() if isinstance(v, Tensor) and v.is_floating_point()), None)
+    floats = [(n, v) for n, v in inputs.items() if isinstance(v, Tensor) and v.is_floating_point()]
+    first = next(((name, given) for name, given in floats if not name.endswith("mask")), None)
     if first is None:
         named = ", ".join(f"{name}: {type(given).__name__}" for name, given in inputs.items()) or "nothing"
         raise InputError(f"an encoding needs input_ids, or tensors of floats such as pixel_values, got {named}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attnprobe.errors import AttnprobeError, CaptureError
+from attnprobe.errors import AttnprobeError, CaptureError, InputError
 from attnprobe.example import Example
 from attnprobe.models.huggingface.given import main_input, read_given, reads, start_id, takes_decoder_ids
 from attnprobe.models.huggingface.pictures import PIXELS, n_channels, picture_size, vision_config
@@ -29,22 +29,25 @@ SIDES = (64, 224)  # tried where a configuration names no size
 def probe_example(model: "HuggingFaceModel") -> Example | None:
     """A short valid example: ids inside of the vocabulary with the end token last, noise as a picture or a sound.
 
-    Of what the model may read, in the order of its main input, the first that it runs on; None where none does.
-    Errors: `CaptureError` where it ran, but no attention was seen.
+    Of what the model may read, in the order of its main input, the first that it runs on; None where its configuration
+    says of no input that it may read it.
+    Errors: `CaptureError` where it ran, but no attention was seen; `InputError` with the model's own words for the
+    likeliest input where it ran on none.
     """
-    blind: CaptureError | None = None
+    refused: AttnprobeError | None = None
     for inputs in _candidates(model):
         try:
             example = read_given(model, inputs)
             run(model, example)
-        except CaptureError as error:
-            blind = error
-        except AttnprobeError:
-            continue
+        except AttnprobeError as error:
+            blind = isinstance(error, CaptureError) and not isinstance(refused, CaptureError)
+            refused = error if refused is None or blind else refused
         else:
             return example
-    if blind is not None:
-        raise blind
+    if isinstance(refused, InputError):
+        raise InputError(f"no short input is known for such a model; give an example of your own ({refused})")
+    if refused is not None:
+        raise refused
     return None
 
 

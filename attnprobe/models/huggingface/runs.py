@@ -49,9 +49,9 @@ class Runs:
         return self.active[-1] if self.active else Running(self.module, "")
 
     @property
-    def attending(self) -> str | None:
-        """Path of the innermost running module that calls itself attention, if any."""
-        return next((r.path for r in reversed(self.active) if is_attention(r.module)), None)
+    def attending(self) -> Running | None:
+        """The innermost running module that calls itself attention, if any."""
+        return next((running for running in reversed(self.active) if is_attention(running.module)), None)
 
     @contextmanager
     def watching(self, parts: dict[str, nn.Module]) -> Iterator["Runs"]:

@@ -80,15 +80,48 @@ MOVES = frozenset(
         "roll",
     )
 )
+# What only tells something of a tensor.
+TOLD = frozenset(
+    (
+        "shape",
+        "size",
+        "dim",
+        "ndim",
+        "device",
+        "dtype",
+        "requires_grad",
+        "numel",
+        "is_cuda",
+        "layout",
+        "stride",
+        "__len__",
+        "is_contiguous",
+        "is_floating_point",
+        "element_size",
+        "data_ptr",
+        "grad_fn",
+        "grad",
+        "is_complex",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_mps",
+        "is_xpu",
+        "is_nested",
+        "__repr__",
+        "__format__",
+    )
+)
 # fmt: on
 
 
 @dataclass(eq=False)
 class Origin:
-    """One softmax: where it ran, and how many products have used its weights."""
+    """One softmax: where it ran, how many products used its weights, whether they went where none could follow."""
 
     path: str | None
     n_uses: int = 0
+    lost: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,17 +210,41 @@ class Traces(Generic[T]):
         self._found.clear()
 
     def follow(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Carry the trace of the first argument that has one over to what came out."""
+        """Carry the trace of the first argument that has one over to what came out; say where it is lost."""
         place = next((i for i, arg in enumerate(args) if isinstance(arg, Tensor) and self.of(arg) is not None), None)
         if place is None:
+            for tensor in _nested((args, kwargs)):  # in a list, or by name
+                self.lose(tensor)
             return
         given: Tensor = args[place]
         trace = self.of(given)
+        followed = name in TOLD and not isinstance(out, Tensor)
         for index, tensor in _tensors(out):
             step = partial(_again, func, args, kwargs, place, index)
             carried = None if trace is None else trace.carried(name, given, tensor, step)
-            if carried is not None and tensor is not given:
-                self.set(tensor, carried)  # type: ignore[arg-type]
+            if carried is not None:
+                followed = True
+                if tensor is not given:
+                    self.set(tensor, carried)  # type: ignore[arg-type]
+        if not followed:
+            self.lose(given)
+
+    def lose(self, tensor: Any) -> None:
+        """Note that what a trace hangs on went where it cannot be followed."""
+        trace = self.of(tensor)
+        if isinstance(trace, Weighed):
+            trace.origin.lost = True
+
+
+def _nested(given: Any) -> Iterator[Tensor]:
+    """Every tensor in nested arguments."""
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, dict):
+        yield from _nested(tuple(given.values()))
+    elif isinstance(given, (tuple, list)):
+        for part in given:
+            yield from _nested(part)
 
 
 def _again(func: Any, args: tuple, kwargs: dict, place: int, index: int | None, new: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ WIDTH = 64
 
 settings("dac", encoder_hidden_size=8, decoder_hidden_size=64, n_codebooks=2, downsampling_ratios=[2, 4, 5, 8])
 settings("xcodec2 neucodec", encoder_hidden_size=8, downsampling_ratios=[2, 2, 4, 4, 5])
+settings("nemotron_asr_streaming_encoder", sliding_window=4, default_num_lookahead_tokens=1)
 settings("moonshine", encoder_num_key_value_heads=4, decoder_num_key_value_heads=4)
 settings("clvp_encoder", hidden_size=128, num_attention_heads=2, projection_dim=64, intermediate_size=64)
 settings("qwen2_5_omni_bigvgan", upsample_initial_channel=64)
@@ -80,7 +81,7 @@ def _binned(module: nn.Module, config: Any) -> dict[str, Any]:
 
 @inputs("muse_spark_audio")
 def _wave(module: nn.Module, config: Any) -> dict[str, Any]:
-    return {"input_values": torch.randn(1, 96 * 12) * 0.3}
+    return {"input_values": torch.randn(1, 1920 * 12) * 0.3}
 
 
 @inputs("speecht5")

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarks.tiny_models.inputs import text, with_features
 from benchmarks.tiny_models.registry import inputs, model_class, part, settings, start, tweak
@@ -19,17 +20,23 @@ settings("chameleon_vqgan", resolution=32, base_channels=32, channel_multiplier=
 settings("emu3_vqgan", base_channels=32, channel_multiplier=[1, 1, 2, 2], codebook_size=24)
 settings("apertus1p5_vision_tokenizer", base_channels=32, channel_multiplier=[1, 1, 1, 1, 1])
 settings("tvp", visual_prompt_size=4, max_img_size=64, num_frames=2)
+settings("mgp-str", num_bpe_labels=64, num_wordpiece_labels=64)
+settings("muse_spark_audio", num_hidden_layers=4)
 settings("align", projection_dim=24)
 settings("muse_glimmer muse_spark", out_hidden_size=256)
 settings("grounding-dino mm-grounding-dino", max_text_len=14)
 settings("inkling_vision", patch_size=8, num_hidden_layers=3, text_hidden_size=64)
 settings("qwen3_omni_moe_talker_text", shared_expert_intermediate_size=64)
 settings("pp_doclayout_v2", class_thresholds=[0.5, 0.5], class_order=[0, 1])
-settings("granite4_vision", deepstack_layer_map=[[-1, 0]], downsample_rate="2/4")
+settings("granite4_vision", deepstack_layer_map=[[-1, 0]], downsample_rate="2/4",
+         spatial_target_layers=[1, 1, 1, 1])  # fmt: skip
 settings("moonshine_streaming", num_key_value_heads=4)
 settings("xlstm", qk_dim_factor=1.0)
 settings("t5_gemma_module", dropout_rate=0.0, attention_dropout=0.0)
-settings("chameleon", vocabulary_map={"<image>": 90} | {f"IMGIMG{chr(65 + i // 10)}{chr(65 + i % 10)}Z": 64 + i for i in range(24)})
+settings(
+    "chameleon",
+    vocabulary_map={"<image>": 90} | {f"IMGIMG{chr(65 + i // 10)}{chr(65 + i % 10)}Z": 64 + i for i in range(24)},
+)
 settings("apertus1p5", image_token_offset=64, audio_token_offset=40)
 model_class(idefics_vision="IdeficsVisionTransformer", t5_gemma_module="t5gemma.T5GemmaEncoder",
             pp_chart2table_vision="got_ocr2.GotOcr2VisionEncoder")  # fmt: skip
@@ -38,9 +45,33 @@ part("qwen2_5_omni", "thinker_config", "Qwen2_5OmniThinkerForConditionalGenerati
 part("qwen3_omni_moe", "thinker_config", "Qwen3OmniMoeThinkerForConditionalGeneration")
 
 
+@start("gemma4")
+def _all_kinds() -> Any:
+    return transformers.Gemma4Config(
+        vision_config=transformers.Gemma4VisionConfig(), audio_config=transformers.Gemma4AudioConfig()
+    )
+
+
+@start("gemma4_unified")
+def _all_kinds_in_one() -> Any:
+    return transformers.Gemma4UnifiedConfig(
+        vision_config=CONFIG_MAPPING["gemma4_unified_vision"](), audio_config=CONFIG_MAPPING["gemma4_unified_audio"]()
+    )
+
+
+@start("embedding_gemma2")
+def _all_kinds_embedded() -> Any:
+    given = {"vision_config": transformers.Gemma4VisionConfig(), "audio_config": transformers.Gemma4AudioConfig()}
+    for kind in ("vision", "audio"):
+        if isinstance(usual := CONFIG_MAPPING.get(f"embedding_gemma2_{kind}", None), type):
+            given[f"{kind}_config"] = usual()
+    return CONFIG_MAPPING["embedding_gemma2"](**given)
+
+
 @start("gemma4_assistant")
 def _without_layer_embeddings() -> Any:
-    return transformers.Gemma4AssistantConfig(text_config=transformers.Gemma4TextConfig(hidden_size_per_layer_input=0))
+    text = transformers.Gemma4TextConfig(hidden_size_per_layer_input=0, vocab_size_per_layer_input=0)
+    return transformers.Gemma4AssistantConfig(text_config=text)
 
 
 @tweak("paddleocr_vl_text")
@@ -147,7 +178,10 @@ def _bytes(module: nn.Module, config: Any) -> dict[str, Any]:
 @inputs("granite_docling")
 def _tiles(module: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
     size = config.vision_config.image_size
-    tiles = {"pixel_values": torch.randn(1, 1, 3, size, size), "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
+    tiles = {
+        "pixel_values": torch.randn(1, 1, 3, size, size),
+        "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool),
+    }
     yield from with_features(module, config, image=tiles)
 
 
@@ -168,9 +202,13 @@ def _codes(module: nn.Module, config: Any) -> dict[str, Any]:
 @inputs("rag")
 def _documents(module: nn.Module, config: Any) -> dict[str, Any]:
     return {
-        "input_ids": text(), "decoder_input_ids": text(9), "context_input_ids": torch.cat([text(14), text(14, shift=9)]),
-        "context_attention_mask": torch.ones(2, 14, dtype=torch.long), "doc_scores": torch.tensor([[1.0, 0.3]]), "n_docs": 2,
-    }  # fmt: skip
+        "input_ids": text(),
+        "decoder_input_ids": text(9),
+        "context_input_ids": torch.cat([text(14), text(14, shift=9)]),
+        "context_attention_mask": torch.ones(2, 14, dtype=torch.long),
+        "doc_scores": torch.tensor([[1.0, 0.3]]),
+        "n_docs": 2,
+    }
 
 
 @inputs("unlimited_ocr_vision_encoder")
@@ -181,8 +219,8 @@ def _grid(module: nn.Module, config: Any) -> dict[str, Any]:
 @inputs("vibevoice_asr")
 def _wave(module: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
     for shape in ((1, 1, 6400), (1, 6400)):
-        for given in with_features(module, config, audio={"input_values": torch.randn(*shape) * 0.3, "sample": False}):
-            yield given
+        sound = {"input_values": torch.randn(*shape) * 0.3, "sample": False}
+        yield from with_features(module, config, audio=sound)
 
 
 @inputs("vibevoice")
@@ -220,13 +258,6 @@ def _tokenized(module: nn.Module, config: Any) -> dict[str, Any]:
     return {"input_ids": ids, "pixel_values": torch.randn(1, 3, 32, 32), "image_sizes": torch.tensor([[32, 32]])}
 
 
-@inputs("granite4_vision")
-def _three_tiles(module: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
-    for tiles in (1, 3):
-        given = {"pixel_values": torch.randn(1, tiles, 3, 32, 32), "image_sizes": torch.tensor([[32, 32]])}
-        yield from with_features(module, config, image=given)
-
-
 @inputs("gemma4_assistant", "gemma4_unified_assistant")
 def _with_keys_of_another(module: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
     inner = config.text_config
@@ -238,3 +269,29 @@ def _with_keys_of_another(module: nn.Module, config: Any) -> Iterator[dict[str, 
                 size = 16
                 states[kind] = (torch.randn(1, heads, 14, size), torch.randn(1, heads, 14, size))
             yield {"inputs_embeds": torch.randn(1, 5, width), "shared_kv_states": states, "position_ids": spots}
+
+
+@inputs("glm_image")
+def _one_given_one_to_make(module: nn.Module, config: Any) -> dict[str, Any]:
+    ids = torch.cat([text(5), torch.full((1, 16), config.image_token_id), text(6)], 1)
+    grids = torch.tensor([[1, 4, 4], [1, 4, 4]])
+    return {"input_ids": ids, "pixel_values": torch.randn(16, 192), "image_grid_thw": grids}
+
+
+@inputs("granite4_vision")
+def _three_tiles(module: nn.Module, config: Any) -> dict[str, Any]:
+    sizes = torch.tensor([[32, 32]])
+    tiles = torch.randn(1, 3, 3, 32, 32)
+    with torch.no_grad():
+        found = module.get_image_features(pixel_values=tiles, image_sizes=sizes)
+    count = found.deepstack_features[0][1][0].shape[0]
+    ids = torch.cat([text(5), torch.full((1, count), config.image_token_id), text(6)], 1)
+    return {"input_ids": ids, "pixel_values": tiles, "image_sizes": sizes}
+
+
+@inputs("gemma4_unified")
+def _merged_patches(module: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
+    spots = torch.tensor([[[0, 0], [1, 0], [0, 1], [1, 1]]])
+    side = config.vision_config.model_patch_size
+    given = {"pixel_values": torch.rand(1, 4, 3 * side * side), "image_position_ids": spots}
+    yield from with_features(module, config, image=given)

@@ -13,10 +13,15 @@ settings("granitemoehybrid", layer_types=["linear_attention", "full_attention"],
 settings("jamba", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False)
 settings("recurrent_gemma", num_hidden_layers=3, lru_width=64)
 settings(
-    "zamba", attention_hidden_size=128, attention_head_dim=32, num_hidden_layers=4, layers_block_type=["linear_attention", "hybrid"] * 2, use_mamba_kernels=False
+    "zamba",
+    attention_hidden_size=128,
+    attention_head_dim=32,
+    num_hidden_layers=4,
+    layers_block_type=["linear_attention", "hybrid"] * 2,
+    use_mamba_kernels=False,
 )
-settings("zamba2", num_hidden_layers=4, layers_block_type=["linear_attention", "hybrid"] * 2, chunk_size=4, mamba_ngroups=1,
-         use_mamba_kernels=False)  # fmt: skip
+settings("zamba2", num_hidden_layers=4, layers_block_type=["linear_attention", "hybrid"] * 2, chunk_size=4,
+         mamba_ngroups=1, use_mamba_kernels=False)  # fmt: skip
 settings("lfm2_moe", layer_types=["conv", "full_attention"])
 settings("mamba2", num_heads=8, n_groups=2, chunk_size=4)
 settings("gemma3n_text", num_hidden_layers=4, num_kv_shared_layers=2, intermediate_size=64,
@@ -42,7 +47,13 @@ settings("nemotron_h", n_groups=2)
 settings("qwen4_exp_text", indexer_n_heads=4, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=4,
          indexer_compress_ratio=2)  # fmt: skip
 
+# Layers that differ in more than their kind.
+settings("gemma4_text gemma4_unified_text", global_head_dim=16)
+
 # Windows, blocks, chunks.
+settings("gpt_neo", window_size=4, num_layers=2, attention_types=[[["global", "local"], 1]])
+settings("dory", num_hidden_layers=3, n_input_layers=1, n_recurrent_layers=1, n_output_layers=1)
+settings("glm5_next_text", index_topk=4, index_kpool=2)
 settings("longformer", attention_window=[4, 4])
 settings("led", attention_window=[4, 4])
 settings("big_bird bigbird_pegasus", block_size=2, num_random_blocks=1)

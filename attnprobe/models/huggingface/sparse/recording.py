@@ -15,6 +15,12 @@ from attnprobe.models.huggingface.sparse.layouts import Call, LaidOut, Layout, R
 from attnprobe.models.huggingface.traces import name_of
 from attnprobe.site import Normalizer, Site
 
+# What layouts ask for; the rest is not kept, for memory's sake.
+NOTED = frozenset((
+    "softmax", "matmul", "__matmul__", "bmm", "baddbmm", "einsum", "exp", "logsumexp", "gather", "grid_sample", "sum",
+    "topk", "reshape", "scaled_dot_product_attention",
+))  # fmt: skip
+
 
 @dataclass
 class _Open:
@@ -26,16 +32,22 @@ class _Open:
 
 @dataclass
 class Recorder:
-    """Records the runs of modules with a layout. active: the runs that are open, innermost last."""
+    """Records the runs of modules with a layout.
+
+    active: the runs that are open, innermost last. n_tokens: how many tokens the model was given, where it was ids.
+    """
 
     module: nn.Module
     tape: Tape
     active: list[_Open] = field(default_factory=list)
+    n_tokens: int | None = None
 
     def record(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """One call of torch inside an open run, noted and passed on."""
         out = func(*args, **kwargs)
-        self.active[-1].calls.append(Call(name_of(func), args, kwargs, out))
+        name = name_of(func)
+        if name in NOTED:
+            self.active[-1].calls.append(Call(name, args, kwargs, out))
         return out
 
     @contextmanager
@@ -73,14 +85,18 @@ class Recorder:
         return [part.register_forward_pre_hook(begin), part.register_forward_hook(end, with_kwargs=True), *children]
 
     def _ended(self, open_run: _Open, args: tuple, kwargs: dict, output: Any) -> Any:
-        run = Run(open_run.module, args, kwargs, output, tuple(open_run.calls), dict(open_run.children))
+        if not self.tape.wants_anything:  # to lay out costs n^2 a head
+            self.tape.enter(open_run.module, cross=False, route="layout")
+            return output
+        children = dict(open_run.children)
+        run = Run(open_run.module, args, kwargs, output, tuple(open_run.calls), children, self.n_tokens)
         with at_work():
             for part in open_run.layout(run):
                 output = self._passed(run.module, part, output)
         return output
 
     def _passed(self, module: nn.Module, part: LaidOut, output: Any) -> Any:
-        place = self.tape.enter(module, cross=part.kind == "cross", route="layout")
+        place = self.tape.enter(module, cross=part.kind == "cross", route="layout", name=part.name)
         if not self.tape.wants(place):
             return output
         site = Site(
