@@ -183,19 +183,17 @@ class Tape:
         """Raise if an edit never fired, or a layer that was asked for was never seen."""
         for edit in self.all_edits():
             if id(edit) not in self._fired:
-                raise EditError(f"the edit {edit} never fired; this pass had {self.summary()}")
+                raise EditError(f"the edit {edit} never fired; this pass had {_summary(self)}")
         if self.keep.layers is not None and self.seen:
             missing = sorted(set(self.keep.layers) - {place.layer for place in self.seen})
             if missing:
-                raise InputError(f"there is no layer {missing[0]}; this pass had {self.summary()}")
+                raise InputError(f"there is no layer {missing[0]}; this pass had {_summary(self)}")
 
-    def summary(self) -> str:
-        """The stacks that were seen, in words."""
-        counts = Counter((p.stack, p.kind) for p in self.seen if p.step == self.step)
-        return (
-            ", ".join(f"{stack} {kind}-attention layers 0 to {n - 1}" for (stack, kind), n in counts.items())
-            or "no attention"
-        )
+
+def _summary(tape: Tape) -> str:
+    """The stacks that were seen, in words."""
+    last = {(p.stack, p.kind): p.layer for p in tape.seen if p.step == tape.step}
+    return ", ".join(f"{stack} {kind}-attention layers 0 to {n}" for (stack, kind), n in last.items()) or "no attention"
 
 
 def _acts(edit: Edit, place: Place) -> bool:

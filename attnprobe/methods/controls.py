@@ -3,6 +3,7 @@
 import zlib
 
 import torch
+from torch import Tensor
 
 from attnprobe.example import Example
 from attnprobe.methods import Scores, methods
@@ -11,11 +12,13 @@ from attnprobe.target import ResolvedTarget
 
 
 def seed_of(example: Example) -> int:
-    """A number that follows from what is read: the text, its pair, the picture."""
+    """A number that follows from what is read: the text, its pair, the picture, the sound."""
     parts = [example.text, *([] if example.pair is None else [example.pair])]
     seed = zlib.crc32("\0".join(parts).encode())
-    pixels = example.inputs.get("pixel_values")
-    return seed if pixels is None else zlib.crc32(pixels.detach().cpu().contiguous().float().numpy().tobytes(), seed)
+    for name, given in sorted(example.inputs.items()):
+        if isinstance(given, Tensor) and given.is_floating_point() and "mask" not in name:
+            seed = zlib.crc32(given.detach().cpu().contiguous().float().numpy().tobytes(), seed)
+    return seed
 
 
 @methods.add(

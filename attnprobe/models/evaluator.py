@@ -137,7 +137,7 @@ def _version(model: Model) -> int:
 
 def _shapes(row: Row) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Names and shapes of the inputs: only rows that are alike go through the model together."""
-    return tuple(sorted((name, tuple(given.shape)) for name, given in row.example.inputs.items()))
+    return tuple(sorted((name, tuple(getattr(given, "shape", ()))) for name, given in row.example.inputs.items()))
 
 
 def _position(row: Row, target: Callable[[Tensor], Tensor]) -> int | None:

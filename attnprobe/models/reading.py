@@ -23,7 +23,9 @@ def explained_stack(model: Model, example: Example, kind: str = "any") -> Stack:
     kind: "self" or "cross" to insist on one.
     """
     stacks = [s for s in model.stacks if kind in ("any", s.kind)]
-    if example.axis == "source" and kind == "any":
+    if "input_ids" in example.inputs:
+        stacks = [s for s in stacks if s.name not in ("vision", "audio")] or stacks
+    if example.axis != "target" and kind == "any":
         stacks = [s for s in stacks if s.kind == "cross"] or stacks
     if not stacks:
         raise InputError(
@@ -52,7 +54,7 @@ def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -
     stack = explained_stack(model, example, kind)
     keep = Keep.of("z", layers=[stack.n_layers - 1], stack=stack.name, kind=kind)
     # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
-    for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers else (0.0,):
+    for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers and "input_ids" in example.inputs else (0.0,):
         row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
         logits, tape = differentiable(model, [row], keep)
         if tape is None or not tape.sites:

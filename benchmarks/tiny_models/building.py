@@ -15,7 +15,7 @@ from benchmarks.tiny_models.outputs import tensors
 from benchmarks.tiny_models.parameters import randomise, spread
 from benchmarks.tiny_models.registry import part_of
 
-MOST_PARAMETERS = 8_000_000
+MOST_PARAMETERS = 6_000_000
 NO_EAGER = ("qwen2_5_omni_dit", "qwen2_5_omni_token2wav")  # look their function up by name, and "eager" is none
 LIBRARIES = ("torchvision", "torchaudio", "timm")
 

@@ -118,13 +118,17 @@ def _construct(config: Config, attempts: list[dict[str, Any]], changed: dict[str
         arguments = attempt
         break
     for name, value in changed.items():
-        stayed = vars(shrunken).get(name) == vars(config).get(name)  # no field, and not derived from one
-        if name not in arguments and (shrunken is config or isinstance(value, Config) or stayed):
+        # What stayed as it was is no field, and not derived from one.
+        if name not in arguments and (shrunken is config or isinstance(value, Config) or _stayed(name, config, shrunken)):
             try:
                 setattr(shrunken, name, value)
             except Exception:
                 continue
     return shrunken
+
+
+def _stayed(name: str, old: Config, new: Config) -> bool:
+    return name in vars(new) and vars(new)[name] == vars(old).get(name)
 
 
 def _in_proportion(config: Config, changed: dict[str, Any]) -> dict[str, Any]:

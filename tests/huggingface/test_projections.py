@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from attnprobe.models.linear_maps import watched
 from attnprobe.models.own import OwnModel, Vocabulary
 from attnprobe.models.planted import NAMES as PLANTED
 from attnprobe.models.planted import PLANS, planted
+from attnprobe.models.projecting import where
 from attnprobe.models.projections import projections
 from attnprobe.site import Site
 from tests import tiny
@@ -86,12 +88,19 @@ def captured(model, name, edits=()):
         yield projection, site, noted[projection.value_map][call], noted[projection.output_map][call]
 
 
+@cache
+def plain(name):
+    """A model by name, and what `captured` gives of it; made once for the tests that only read it."""
+    model = load(tiny.build(name))
+    return model, list(captured(model, name))
+
+
 # ---------------------------------------------------------------- what is found is what the model uses
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_every_layer_is_found_and_numbered_as_the_stacks_are(name):
-    model = load(tiny.build(name))
+    model, _ = plain(name)
     found = projections(model)
     assert all(p.reasons == () for p in found)
     for stack in model.stacks:
@@ -103,32 +112,31 @@ def test_every_layer_is_found_and_numbered_as_the_stacks_are(name):
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_head_outputs_and_the_bias_add_up_to_the_output_of_the_models_own_projection(name):
-    for projection, site, _, (_, output) in captured(load(tiny.build(name)), name):
+    for projection, site, _, (_, output) in plain(name)[1]:
         total = projection.head_outputs(site.z).sum(1) + projection.need("b_O")
         torch.testing.assert_close(total, output, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_what_goes_into_the_value_map_times_w_v_is_the_value_of_each_head(name):
-    for projection, site, (x, _), _ in captured(load(tiny.build(name)), name):
+    for projection, site, (x, _), _ in plain(name)[1]:
         value = x.unsqueeze(1) @ projection.need("W_V") + projection.need("b_V").unsqueeze(1)
         torch.testing.assert_close(value, site.value, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_silencing_a_head_takes_exactly_its_output_away(name):
-    model = load(tiny.build(name))
-    plain = list(captured(model, name))
-    stack, kind = plain[-1][0].stack, plain[-1][0].kind
+    model, unedited = plain(name)
+    stack, kind = unedited[-1][0].stack, unedited[-1][0].kind
     edited = list(captured(model, name, [silence_head(1, 2, stack=stack, kind=kind)]))
-    for (projection, site, _, (_, before)), (_, _, _, (_, after)) in zip(plain, edited, strict=True):
+    for (projection, site, _, (_, before)), (_, _, _, (_, after)) in zip(unedited, edited, strict=True):
         if (projection.stack, projection.kind, projection.layer) == (stack, kind, 1):
             torch.testing.assert_close(after - before, -projection.head_outputs(site.z)[:, 2], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "bert"])
 def test_transformed_values_weighted_and_summed_are_the_head_outputs(name):
-    for projection, site, _, _ in captured(load(tiny.build(name)), name):
+    for projection, site, _, _ in plain(name)[1]:
         written = projection.transformed(site.value)
         torch.testing.assert_close(site.weights @ written, projection.head_outputs(site.z), atol=1e-5, rtol=1e-5)
         norms = projection.weighted_norms(site.weights, site.value)
@@ -210,14 +218,27 @@ def test_packed_heads_of_attention_by_hand_are_taken_apart():
         assert torch.equal(projection.value_weight, packed[:, 3].transpose(1, 2))
 
 
-def test_attention_in_bands_is_found_though_it_is_seen_in_another_layout():
+def test_padding_to_whole_windows_is_no_obstacle():
     special = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "sep_token_id": 2}
     sizes = {k: v for k, v in DECODER.items() if not k.endswith("_id")}
-    module = seeded(lambda: t.LongformerModel(t.LongformerConfig(**sizes, **special, attention_window=[4, 4])))
+    module = seeded(lambda: t.LongformerModel(t.LongformerConfig(**sizes, **special, attention_window=[12, 12])))
     for projection in projections(load(module)):
         layer = module.get_submodule(projection.path.removesuffix(".self"))
         assert torch.equal(projection.W_V, layer.self.value.weight.view(4, 8, 32).transpose(1, 2))
         assert torch.equal(projection.W_O, layer.output.dense.weight.view(32, 4, 8).permute(1, 2, 0))
+
+
+def test_values_that_one_map_makes_piece_by_piece_are_found():
+    sizes = {"encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_global_tokens": 3, "block_size": 5}
+    special = {"decoder_start_token_id": 0, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+    words = {"d_model": 32, "vocab_size": 60, "max_position_embeddings": 64, "stagger_local_blocks": False}
+    config = t.PegasusXConfig(**sizes, **heads, **special, **words)
+    module = seeded(lambda: t.PegasusXForConditionalGeneration(config))
+    for projection in projections(load(module), "encoder", "self"):
+        attention = module.get_submodule(projection.path)
+        assert torch.equal(projection.W_V, attention.v_proj.weight.view(4, 8, 32).transpose(1, 2))
+        assert torch.equal(projection.W_O, attention.out_proj.weight.view(32, 4, 8).permute(1, 2, 0))
 
 
 def test_latent_attention_reads_its_values_from_the_latent():
@@ -402,14 +423,10 @@ def test_tokens_before_inputs_are_no_obstacle():
 
 
 def test_heads_that_look_at_another_token_than_the_others_have_no_value_matrix():
-    class Shifted(nn.Linear):
-        def forward(self, x):
-            return super().forward(x)
-
     class Uneven(nn.Module):
         def __init__(self):
             super().__init__()
-            self.map = Shifted(8, 8)
+            self.map = nn.Linear(8, 8)
 
         def forward(self, x):
             first, second = self.map(x).chunk(2, dim=-1)
@@ -419,42 +436,10 @@ def test_heads_that_look_at_another_token_than_the_others_have_no_value_matrix()
     assert projection.W_V is None and projection.W_O is not None
 
 
-@pytest.mark.parametrize("name", ["longformer", "pegasus_x"])
-def test_padding_and_values_made_piece_by_piece_are_no_obstacle(name):
-    special = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    sizes = {k: v for k, v in DECODER.items() if not k.endswith("_id")}
-    if name == "longformer":
-        config = t.LongformerConfig(**sizes, **special, sep_token_id=2, attention_window=[12, 12])
-        module = seeded(lambda: t.LongformerForSequenceClassification(config))
-        module.longformer.encoder.layer[0].attention.self.query_global.weight.data.zero_()
-    else:
-        config = t.PegasusXConfig(
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=1,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=48,
-            decoder_ffn_dim=48,
-            vocab_size=60,
-            max_position_embeddings=64,
-            num_global_tokens=3,
-            block_size=5,
-            decoder_start_token_id=0,
-            stagger_local_blocks=False,
-            **special,
-        )
-        module = seeded(lambda: t.PegasusXForConditionalGeneration(config))
-    found = projections(load(module), "encoder", "self")
-    for projection in found:
-        values = module.get_submodule(projection.value_map)
-        assert projection.value_map.startswith(projection.path)
-        assert torch.equal(projection.W_V, values.weight.view(4, 8, 32).transpose(1, 2))
-        if name == "pegasus_x":
-            assert torch.equal(
-                projection.need("W_O"),
-                module.get_submodule(projection.output_map).weight.view(32, 4, 8).permute(1, 2, 0),
-            )
+def test_a_column_that_is_there_twice_is_not_guessed():
+    pool = torch.randn(6, 4)
+    assert where(pool[:, [2, 0]], pool).tolist() == [2, 0]
+    assert where(pool[:, [2, 0]], torch.cat([pool, pool[:, :1]], 1)) is None
 
 
 def test_parameters_that_a_function_uses_directly_are_found():
@@ -498,14 +483,10 @@ def test_an_adapter_that_adds_nothing_is_no_obstacle():
 
 
 def test_a_bias_added_behind_the_map_is_not_taken_for_part_of_it():
-    class Shifted(nn.Linear):
-        def forward(self, x):
-            return super().forward(x)
-
     class Later(nn.Module):
         def __init__(self):
             super().__init__()
-            self.map, self.shift = Shifted(8, 8), nn.Parameter(torch.ones(8))
+            self.map, self.shift = nn.Linear(8, 8), nn.Parameter(torch.ones(8))
 
         def forward(self, x):
             return self.map(x) + self.shift

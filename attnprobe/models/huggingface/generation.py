@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from transformers import GenerationMixin
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
@@ -38,12 +39,13 @@ def with_answer(model: "HuggingFaceModel", example: Example, answer: Any) -> Exa
 def _answer_ids(model: "HuggingFaceModel", example: Example, answer: Any) -> list[int]:
     if answer is not None:
         return _given_ids(model, answer)
-    inputs = {k: v.to(model._device) for k, v in example.inputs.items()}
+    inputs = {k: v.to(model._device) if isinstance(v, Tensor) else v for k, v in example.inputs.items()}
     module: Any = model.module
     if not hasattr(module, "generate") or not module.can_generate():
         return [model.config.eos_token_id or 0]  # type: ignore[union-attr]
     with torch.no_grad():
-        out = module.generate(**inputs, max_new_tokens=MAX_ANSWER, do_sample=False, num_beams=1)
+        # The plain way of every model: some (Whisper) have one of their own that drops the start token.
+        out = GenerationMixin.generate(module, **inputs, max_new_tokens=MAX_ANSWER, do_sample=False, num_beams=1)
     ids = out[0, 1:].tolist()
     return ids or [model.config.eos_token_id or 0]  # type: ignore[union-attr]
 

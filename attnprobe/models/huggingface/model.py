@@ -13,6 +13,7 @@ from attnprobe.attention.seam import NOTHING, Keep, Tape, silent
 from attnprobe.errors import CaptureError, InputError, RowsError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.answers import answer_of
+from attnprobe.models.huggingface.given import Readers
 from attnprobe.models.huggingface.inputs import embedding_override, input_device, model_inputs
 from attnprobe.models.huggingface.listening import listening
 from attnprobe.models.huggingface.mapless import Mapless, in_words, mapless_layers
@@ -36,11 +37,11 @@ class HuggingFaceModel(Model):
     ) -> None:
         self.module = getattr(module, "_orig_mod", module)  # compiled code cannot be watched; what it was made from can
         self.processor = tokenizer
-        self.tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+        self.tokenizer = Readers.of(tokenizer).texts
         self.numerics = numerics
         self.config = getattr(unwrapped(module), "config", None)
         self.name = name or getattr(self.config, "name_or_path", "") or type(module).__name__
-        self.outputs = HuggingFaceOutputs(self.module, tokenizer, self._n_outputs)
+        self.outputs = HuggingFaceOutputs(self.module, self.tokenizer, self._n_outputs)
         self._rows_apart = False
 
     def __repr__(self) -> str:
@@ -97,6 +98,8 @@ class HuggingFaceModel(Model):
     @cached_property
     def fillers(self) -> dict[str, Tensor]:
         """Embeddings of [MASK], the mean, [PAD], [UNK] and zero, as far as the tokenizer has them."""
+        if word_embedding(self.module) is None and self._looked_up is None:
+            return {}
         weight = getattr(self.embedding, "weight", None)
         if not isinstance(self.embedding, nn.Embedding) or weight is None:
             return {}
@@ -136,10 +139,12 @@ class HuggingFaceModel(Model):
         """Word embeddings of the tokens, as the embedding module gives them (positions are not in it)."""
         if "input_ids" not in example.inputs or not isinstance(self.embedding, nn.Embedding):
             raise InputError(
-                f"{self.name}: this method needs word embeddings; on pictures only attention methods run so far"
+                f"{self.name}: this method needs word embeddings; on this input only attention methods run so far"
             )
+        # Places of a picture may have ids behind the vocabulary; the model puts the picture there.
+        ids = example.inputs["input_ids"].to(self._device).clamp(max=self.embedding.num_embeddings - 1)
         with torch.no_grad():
-            return self.embedding(example.inputs["input_ids"].to(self._device))[0]
+            return self.embedding(ids)[0]
 
     def forward(self, rows: Sequence[Row], tape: Tape | None = None) -> Float[Tensor, " row *rest"]:
         """Logits of rows of one length; where the model has no head, its last hidden states."""

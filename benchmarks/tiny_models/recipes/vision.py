@@ -14,7 +14,8 @@ settings("align_vision_model efficientnet", width_coefficient=1.0, depth_coeffic
          out_channels=[16, 24], kernel_sizes=[3, 3], strides=[1, 2], num_block_repeats=[1, 1], expand_ratios=[1, 6],
          depthwise_padding=[], hidden_dim=1280)  # fmt: skip
 settings("pvt", image_size=128)
-settings("efficientloftr", num_attention_heads=8)
+settings("efficientloftr", num_attention_heads=8, num_key_value_heads=8)
+settings("vjepa2", crop_size=32, frames_per_clip=4, patch_size=8, pred_num_mask_tokens=2)
 settings("lw_detr", projector_scale_factors=[1.0])
 settings("lw_detr_vit", num_windows=4)
 settings("superpoint", keypoint_decoder_dim=65)
