@@ -33,6 +33,7 @@ _HOMES = {
     "mean_head": "intervention",
     "patch": "intervention",
     "permute": "intervention",
+    "projections": "models.projections",
     "replace_weights": "intervention",
     "silence_head": "intervention",
     "uniform": "intervention",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from attnprobe.models import load as load
     from attnprobe.models.inspecting import inspect as inspect
     from attnprobe.models.model import Model as Model
+    from attnprobe.models.projections import projections as projections
     from attnprobe.models.rows import Row as Row
     from attnprobe.site import Site as Site
     from attnprobe.target import Target as Target

@@ -119,7 +119,7 @@ def projections(
     """The projections of every attention layer (call) of a model, or of one stack and kind, in order.
 
     Where they are is watched once and remembered; the numbers are read anew each time. example: watch the model on this
-    input, for a model that does not run on a few arbitrary token ids or a blank picture.
+    input instead of a short one of its own making, for a model that does not run on that.
     Errors: `InputError` for a stack that the model does not have.
     """
     root = model.module
@@ -134,7 +134,8 @@ def projections(
     wanted = [f for f in found if stack in (None, f.place.stack) and kind in (None, f.place.kind)]
     if not wanted:
         there = ", ".join(dict.fromkeys(f"{f.place.stack} {f.place.kind}" for f in found))
-        raise InputError(f"{model.name} has no {kind or 'attention'} stack '{stack}'; it has {there or 'no attention'}")
+        named = f"{kind or 'attention'} stack" + ("" if stack is None else f" '{stack}'")
+        raise InputError(f"{model.name} has no {named}; it has {there}")
     return tuple(_read(f, root) for f in wanted)
 
 

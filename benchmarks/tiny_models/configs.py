@@ -119,7 +119,9 @@ def _construct(config: Config, attempts: list[dict[str, Any]], changed: dict[str
         break
     for name, value in changed.items():
         # What stayed as it was is no field, and not derived from one.
-        if name not in arguments and (shrunken is config or isinstance(value, Config) or _stayed(name, config, shrunken)):
+        if name not in arguments and (
+            shrunken is config or isinstance(value, Config) or _stayed(name, config, shrunken)
+        ):
             try:
                 setattr(shrunken, name, value)
             except Exception:
@@ -154,7 +156,8 @@ def _in_proportion(config: Config, changed: dict[str, Any]) -> dict[str, Any]:
     kinds = max((len(set(value)) for value in lists), default=0)
     if kinds > LAYERS:
         found["num_hidden_layers"] = min(kinds, 4)
-    if isinstance(window := vars(config).get("window_size"), int) and window > 4 and "window_size" not in found:
+    window = vars(config).get("window_size") if hasattr(config, "patch_size") else None
+    if isinstance(window, int) and window > 4 and "window_size" not in found:
         # Of pixels (two merged patches) where some blocks see all; else of patches.
         found["window_size"] = 32 if hasattr(config, "fullatt_block_indexes") else 2
     rope = _get(config, "qk_rope_head_dim")

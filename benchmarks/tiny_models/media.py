@@ -46,13 +46,15 @@ def main_names(kind: str, names: Mapping[str, Any]) -> list[str]:
     return [name for name in _MAIN[kind] if all(part in names for part in name.split("+"))]
 
 
-def placeholder(kind: str, config: Any) -> int | None:
+def placeholder(kind: str, config: Any, depth: int = 3) -> int | None:
     """The id that stands in the text where features of the kind go."""
     for name in _TOKENS[kind]:
         found = getattr(config, name, None)
         if isinstance(found, int):
             return found
-    inner = (placeholder(kind, part) for part in vars(config).values() if hasattr(part, "model_type"))
+    if not depth:
+        return None
+    inner = (placeholder(kind, part, depth - 1) for part in vars(config).values() if hasattr(part, "model_type"))
     return next((found for found in inner if found is not None), None)
 
 
@@ -67,12 +69,13 @@ def run_of(kind: str, count: int, config: Any) -> torch.Tensor:
     return torch.tensor([*around[0], *[token] * count, *around[1]], dtype=torch.long)
 
 
-def part_of(kind: str, config: Any) -> Any:
+def part_of(kind: str, config: Any, depth: int = 3) -> Any:
     """The config of the part that sees the kind; the config itself where there is no such part."""
     for name in _PARTS[kind]:
         found = getattr(config, name, None)
         if found is not None and not isinstance(found, (dict, str)):
-            return part_of(kind, found) if name not in ("vision_config", "audio_config") else found
+            deeper = depth and found is not config and name not in ("vision_config", "audio_config")
+            return part_of(kind, found, depth - 1) if deeper else found
     return config
 
 

@@ -100,9 +100,8 @@ class HuggingFaceOutputs:
         task = self._task
         if getattr(self._config, "is_encoder_decoder", False) or "Classification" in task or "MaskedLM" in task:
             return False
-        return any(n in task for n in ("CausalLM", "LMHead", "ForConditionalGeneration")) or bool(
-            getattr(self._config, "is_decoder", False)
-        )
+        writes = any(name in task for name in ("CausalLM", "LMHead", "ForConditionalGeneration"))
+        return writes or bool(getattr(self._config, "is_decoder", False))
 
     def position(self, example: Example) -> int | None:
         """The last position of a causal model or decoder, the only [MASK] of a masked one, else None."""

@@ -30,6 +30,7 @@ settings("gemma3n_text", num_hidden_layers=4, num_kv_shared_layers=2, intermedia
 # Widths that hang together in a way of their own.
 settings("lilt", hidden_size=48, intermediate_size=48)
 settings("layoutlmv3 layoutlmv2 layoutxlm", coordinate_size=8, shape_size=16)
+settings("mobilebert", intra_bottleneck_size=64)
 settings("nemotron", num_key_value_heads=2)
 settings("esm", pad_token_id=1, mask_token_id=4)
 settings("xmod", languages=["en_XX"], default_language="en_XX")
