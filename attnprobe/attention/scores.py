@@ -1,11 +1,18 @@
-"""Scaled dot-product attention, from scratch (Vaswani et al. 2017, section 3.2.1).
+"""Scores, and attention from scratch: how well query i fits key j, made into weights, which average the values.
 
-scores_ij = q_i · k_j / sqrt(d_head) + bias_ij      -inf where query i may not look at key j
-weights_i = softmax(scores_i)                       sums to 1 over the keys
-z_i       = sum_j weights_ij v_j
+scores_ij  = score(q_i, k_j) + bias_ij     -inf where query i may not look at key j
+weights_i  = normalizer(scores_i)          softmax: sums to 1 over the keys
+z_i        = sum_j weights_ij v_j
+
+score(q, k) is a function of query and key alone, to [*batch query key]:
+    scaled_dot   q·k / sqrt(d)             Vaswani et al. 2017, section 3.2.1
+    dot          q·k                       Luong et al. 2015, section 3.1
+`attnprobe.attention.learned_scores` has those with parameters of their own: general, location, additive.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,7 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.attention.masks import mask_scores
+from attnprobe.errors import InputError
 from attnprobe.site import SOFTMAX, Normalizer
+
+Score = Callable[[Tensor, Tensor], Tensor]
 
 
 class Attended(NamedTuple):
@@ -35,7 +45,65 @@ def scaled_dot_scores(
     [[2.0, 2.0]]
     """
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return query @ key.transpose(-2, -1) * scale
+    return (query * scale) @ key.mT  # the query is the smallest thing to scale
+
+
+def dot_scores(
+    query: Float[Tensor, "*batch query d_head"], key: Float[Tensor, "*batch key d_head"]
+) -> Float[Tensor, "*batch query key"]:
+    """q·k as it is; its variance grows with d_head."""
+    return query @ key.mT
+
+
+SCORES: dict[str, Score] = {"scaled_dot": scaled_dot_scores, "dot": dot_scores}
+
+
+def full_scores(
+    query: Tensor,
+    key: Tensor,
+    *,
+    score: Score = scaled_dot_scores,
+    visible: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Float[Tensor, "*batch query key"]:
+    """Scores with the bias added and -inf where `visible` (boolean, True = may look) is False.
+
+    Errors: `InputError` for a mask that is not boolean, or a mask or bias that does not broadcast to the scores.
+    """
+    scores = score(query, key)
+    check_fit(scores.shape, visible=visible, bias=bias)
+    return mask_scores(scores if bias is None else scores + bias, visible)
+
+
+def check_fit(shape: torch.Size | tuple[int, ...], *, visible: Tensor | None, bias: Tensor | None = None) -> None:
+    """Refuse a mask or a bias that does not broadcast to scores of `shape`, and a mask that is not boolean."""
+    if visible is not None and visible.dtype is not torch.bool:
+        raise InputError(f"a mask is boolean (True = may look), got {visible.dtype}; numbers to be added go to bias")
+    for name, given in (("mask (visible)", visible), ("bias", bias)):
+        sizes = () if given is None else given.shape
+        pairs = zip(reversed(sizes), reversed(shape), strict=False)
+        if len(sizes) > len(shape) or any(got not in (1, want) for got, want in pairs):
+            raise InputError(f"a {name} of {tuple(sizes)} does not broadcast to scores of {tuple(shape)}")
+
+
+def attend(
+    score: Score,
+    query: Tensor,
+    key: Tensor,
+    value: Float[Tensor, "*batch key d_value"],
+    *,
+    visible: Tensor | None = None,
+    bias: Tensor | None = None,
+    normalizer: Normalizer = SOFTMAX,
+) -> Attended:
+    """Attention with any score and any normalizer; visible, bias: as in `full_scores`.
+
+    A query that may look at nothing gets zeros (`attnprobe.attention.masks.blind_rows` says which).
+    This is the formula alone, unseen by the seam; `MultiHeadAttention` is what a model is made of.
+    """
+    scores = full_scores(query, key, score=score, visible=visible, bias=bias)
+    weights = normalizer(scores)
+    return Attended(scores, weights, weights @ value)
 
 
 def scaled_dot_product_attention(
@@ -48,17 +116,11 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     normalizer: Normalizer = SOFTMAX,
 ) -> Attended:
-    """Each query's average of the values, weighted by how well it fits their keys.
-
-    visible: boolean, True = may look; bias: added to the scores; both broadcast to [*batch query key].
-    A query that may look at nothing gets zeros (`attnprobe.attention.masks.blind_rows` says which).
-    This is the formula alone, unseen by the seam; `MultiHeadAttention` is what a model is made of.
+    """Each query's average of the values, weighted by how well it fits their keys; `attend` with the usual score.
 
     >>> one, two = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 0.0]])
     >>> scaled_dot_product_attention(one, two, torch.tensor([[1.0], [3.0]])).z.tolist()
     [[2.0]]
     """
-    scores = scaled_dot_scores(query, key, scale)
-    scores = mask_scores(scores if bias is None else scores + bias, visible)
-    weights = normalizer(scores)
-    return Attended(scores, weights, torch.matmul(weights, value))
+    score = partial(scaled_dot_scores, scale=scale)
+    return attend(score, query, key, value, visible=visible, bias=bias, normalizer=normalizer)

@@ -1,8 +1,10 @@
 """From a model type to a model that has run once."""
 
 import difflib
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -25,9 +27,16 @@ def build(model_type: str, seed: int = 0) -> Built:
     if model_type not in CONFIG_MAPPING:
         near = difflib.get_close_matches(model_type, model_types(), 1)
         raise NotBuilt(f"no model type {model_type!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _build(model_type)
+    others = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+            return _build(model_type)
+    finally:
+        random.setstate(others[0])
+        np.random.set_state(others[1])
 
 
 def _build(model_type: str) -> Built:

@@ -56,7 +56,8 @@ def _any(names: str) -> str:
 # The first pattern that fits the whole name decides.
 _TABLE: tuple[tuple[str, Rule], ...] = (
     (
-        r".*(coefficient|_cost|_index_start|_every_n_layers|_layer_interval|ignore_index|_loss_.*|_factor)|query_dim",
+        r".*(coefficient|_cost|_index_start|_every_n_layers|_layer_interval|ignore_index|_loss_.*|_factor)|query_dim"
+        r"|num_feat_extract_layers",
         _stay,
     ),
     (r"(num|in|input|audio|image|patch_embed_input|vision)_(in_)?channels", _stay),

@@ -1,5 +1,7 @@
 """Tiny models of every type: they run, they repeat, and they leave the random numbers of others alone."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
@@ -16,9 +18,9 @@ def _tensors(output):
 
 @pytest.mark.parametrize("model_type", CHEAP)
 def test_a_tiny_model_runs_twice_to_the_same_bits_and_leaves_the_random_numbers_alone(model_type):
-    state = torch.get_rng_state()
+    state, plain = torch.get_rng_state(), random.getstate()
     built = build(model_type)
-    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(torch.get_rng_state(), state) and random.getstate() == plain
     with torch.no_grad():
         first, second = (_tensors(built.module(**built.inputs)) for _ in range(2))
     assert first and all(

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from transformers import PretrainedConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -16,15 +17,28 @@ from attnprobe.attention.seam import Locate, silent
 from attnprobe.models.modes import evaluating
 from attnprobe.site import Kind
 
-# Word parts that name the tower of a composite model, in module paths.
+# Words in module paths that name a tower of a composite model, or a bridge between two.
 TOWERS = {
     "vision": "vision",
     "visual": "vision",
+    "visn": "vision",
+    "image": "vision",
+    "pixel": "vision",
+    "backbone": "vision",
     "text": "text",
+    "language": "text",
+    "lang": "text",
     "audio": "audio",
-    "encoder": "encoder",
-    "decoder": "decoder",
+    "speech": "audio",
+    "qformer": "qformer",
+    "resampler": "resampler",
+    "perceiver": "resampler",
+    "mask": "mask",
+    "modal": "fusion",
+    "multimodal": "fusion",
+    "fusion": "fusion",
 }
+SIDES = ("encoder", "decoder")
 # What calls itself cross-attention, or self-attention, in a class or in the steps of a path behind its layer's number.
 CROSS = re.compile(r"cross_?(modal_?)?att|enc_?dec_?att|encoder_attn|encoder_decoder_att", re.IGNORECASE)
 SELF = re.compile(r"self_?att|^self$", re.IGNORECASE)
@@ -75,10 +89,14 @@ def first_called(module: nn.Module, tables: Sequence[nn.Embedding]) -> nn.Embedd
 def locator(module: nn.Module) -> Locate:
     """A function that says (stack, kind, path) of an attention module inside `module`."""
     paths = {id(part): path for path, part in module.named_modules()}
+    whole = unwrapped(module)
+    stacks: dict[int, str] = {}
 
     def locate(part: nn.Module, lengths_differ: bool) -> tuple[str, Kind, str]:
         path = paths.get(id(part), type(part).__name__)
-        return stack_of(unwrapped(module), part, path), kind_of(module, part, path, lengths_differ), path
+        if id(part) not in stacks:
+            stacks[id(part)] = stack_of(whole, part, path)
+        return stacks[id(part)], kind_of(module, part, path, lengths_differ), path
 
     return locate
 
@@ -111,20 +129,36 @@ def _causal(module: nn.Module, part: nn.Module) -> bool:
 
 
 def stack_of(module: nn.Module, part: nn.Module, path: str) -> str:
-    """Name of the stack: the tower that the path names, else what the input and the masks make of it."""
-    config = getattr(module, "config", None)
-    steps = [TOWERS[name] for step in path.split(".") for name in step.lower().split("_") if name in TOWERS]
-    if getattr(config, "is_encoder_decoder", False):
-        return next((step for step in steps if step in ("encoder", "decoder")), "decoder")
-    towers = [step for step in steps if step not in ("encoder", "decoder")]
-    if towers:
-        return towers[0]
+    """Name of the stack: the tower that the path names, else its side, else what the input and the masks make of it.
+
+    The text of an encoder-decoder has two sides: "encoder" and "decoder". Of a model of pictures or sounds alone the
+    encoder goes by what it reads.
+    """
+    words = [word for step in path.split(".") for word in step.lower().split("_")]
+    tower = next((TOWERS[word] for word in words if word in TOWERS), None)
+    side = next((word for word in words if word in SIDES), None)
+    if tower not in (None, "text"):
+        return str(tower)
+    if _two_sided(module, path):
+        return side or "decoder"
+    if tower is not None:
+        return tower
     main_input = getattr(module, "main_input_name", "input_ids")
-    if main_input == "pixel_values":
-        return "vision"
-    if main_input in ("input_features", "input_values"):
-        return "audio"
+    read = {"pixel_values": "vision", "input_features": "audio", "input_values": "audio"}.get(str(main_input))
+    if read is not None:
+        return "decoder" if side == "decoder" else read
+    config = getattr(module, "config", None)
     return "decoder" if _causal(module, part) or _writes(config) else "encoder"
+
+
+def _two_sided(module: nn.Module, path: str) -> bool:
+    """Whether the model, or the innermost whole model around a part, is an encoder-decoder."""
+    steps = path.split(".")
+    inner = [".".join(steps[:end]) for end in range(1, len(steps))]
+    parts = dict(module.named_modules())
+    around = [module, *(parts[name] for name in inner if name in parts)]
+    configs = [config for part in around if isinstance(config := getattr(part, "config", None), PretrainedConfig)]
+    return any(getattr(config, "is_encoder_decoder", False) for config in configs)
 
 
 def _writes(config: Any) -> bool:

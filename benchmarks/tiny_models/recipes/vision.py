@@ -18,6 +18,7 @@ settings("efficientloftr", num_attention_heads=8, num_key_value_heads=8)
 settings("vjepa2", crop_size=32, frames_per_clip=4, patch_size=8, pred_num_mask_tokens=2)
 settings("lw_detr", projector_scale_factors=[1.0])
 settings("lw_detr_vit", num_windows=4)
+settings("uvdoc uvdoc_backbone", kernel_size=3)
 settings("superpoint", keypoint_decoder_dim=65)
 settings("depth_pro", intermediate_hook_ids=[1, 0])
 settings("mllama_vision_model", intermediate_layers_indices=[0, 1], vision_output_dim=192)
@@ -38,9 +39,6 @@ def _pair(module: nn.Module, config: Any) -> dict[str, Any]:
 @tweak("sam2_vision_model", "sam3_vision_model", "edgetam_vision_model")
 def _pyramid(config: Any) -> None:
     """Three maps, each half as wide as the one before."""
-    backbone = config.backbone_config
-    if hasattr(backbone, "blocks_per_stage"):
-        backbone.image_size = [64, 64]
-        config.backbone_feature_sizes = [[16, 16], [8, 8], [4, 4]]
-    else:
-        config.backbone_feature_sizes = [[16, 16], [8, 8], [4, 4]]
+    config.backbone_feature_sizes = [[16, 16], [8, 8], [4, 4]]
+    if hasattr(config.backbone_config, "blocks_per_stage"):
+        config.backbone_config.image_size = [64, 64]

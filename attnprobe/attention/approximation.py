@@ -1,0 +1,44 @@
+"""How far a mechanism is from full attention: softmax(q k^T / sqrt(d_head)) over all keys, on the same tensors.
+
+    weights: |A - softmax|    A the map that the mechanism implies [*batch query key]
+    z:       |z - z_full|     [*batch query d_value]
+
+Both as the largest and the mean entry. A mechanism with `causal=True` is compared with causal softmax. Full maps are
+formed: this is for texts of some thousand tokens at most.
+"""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from attnprobe.attention.masks import causal_mask
+from attnprobe.attention.mechanisms import Mechanism
+from attnprobe.attention.scores import scaled_dot_product_attention
+
+
+def error_to_full(
+    mechanism: Any,
+    query: Float[Tensor, "*batch query d_head"],
+    key: Float[Tensor, "*batch key d_head"],
+    value: Float[Tensor, "*batch key d_value"],
+    **options: Any,
+) -> dict[str, float]:
+    """Largest and mean difference to softmax attention: weights_max, weights_mean, z_max, z_mean.
+
+    mechanism: a name, a function or a `Mechanism`. Hashed attention (`lsh`) never looks at the token itself and takes
+    keys of length 1: give it queries of length sqrt(d_head), and what is left of the difference is that and the hashing.
+    """
+    chosen = Mechanism.of(mechanism, **options)
+    visible = None
+    if chosen.options.get("causal"):
+        visible = causal_mask(query.shape[-2], key.shape[-2], device=query.device)
+    full = scaled_dot_product_attention(query, key, value, visible=visible)
+    weights_error = (chosen.weights(query, key) - full.weights).abs()
+    z_error = (chosen.z(query, key, value) - full.z).abs()
+    return {
+        "weights_max": weights_error.max().item(),
+        "weights_mean": weights_error.mean().item(),
+        "z_max": z_error.max().item(),
+        "z_mean": z_error.mean().item(),
+    }
