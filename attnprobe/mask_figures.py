@@ -117,7 +117,7 @@ def _draw(first: np.ndarray, n_layers: int, tokens: Sequence[str] | None, axes: 
     n_queries, n_keys = first.shape
     if tokens is not None and (len(tokens) != n_keys or n_queries != n_keys):
         raise InputError(f"{len(tokens)} names do not fit a mask of {n_queries} queries and {n_keys} keys")
-    shades = mixed(MAP_FROM, MAP_TO, [0.0, *np.linspace(1, 0.15, n_layers).tolist()])
+    shades = mixed(MAP_FROM, MAP_TO, [0.0, *np.linspace(1, 0.22, n_layers).tolist()])
     sns.heatmap(
         first,
         cmap=ListedColormap(shades),
@@ -128,9 +128,11 @@ def _draw(first: np.ndarray, n_layers: int, tokens: Sequence[str] | None, axes: 
         xticklabels=list(tokens) if tokens is not None else math.ceil(n_keys / 8),
         yticklabels=list(tokens) if tokens is not None else math.ceil(n_queries / 8),
         cbar=n_layers > 1,
-        cbar_kws={"label": "layers until seen", "ticks": range(1, n_layers + 1), "shrink": 0.7},
+        cbar_kws={"label": "layers until seen (0: not)", "ticks": range(n_layers + 1), "shrink": 0.7},
         ax=axes,
     )
+    if (bar := axes.collections[0].colorbar) is not None:
+        bar.ax.minorticks_off()
     axes.set(xlabel="key", ylabel="query")
     axes.tick_params(axis="y", rotation=0)
     return axes

@@ -27,7 +27,7 @@ def error_to_full(
     """Largest and mean difference to softmax attention: weights_max, weights_mean, z_max, z_mean.
 
     mechanism: a name, a function or a `Mechanism`. Hashed attention (`lsh`) never looks at the token itself and takes
-    keys of length 1: give it queries of length sqrt(d_head), and what is left of the difference is that and the hashing.
+    keys of length 1: give it queries of length sqrt(d_head), and the difference left is that and the hashing.
     """
     chosen = Mechanism.of(mechanism, **options)
     visible = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnprobe.attention.scores import scaled_dot_product_attention
@@ -48,6 +48,8 @@ def grouped_query_attention(
         raise InputError(
             f"{n_heads} query heads cannot share {n_shared} key-value heads evenly; n_kv_heads divides n_heads"
         )
+    if query.shape[:-3] != key.shape[:-3] or query.shape[-1] != key.shape[-1] or key.shape[:-1] != value.shape[:-1]:
+        raise InputError(f"query, key and value are [*batch head token width], got {_shapes(query, key, value)}")
     groups = query.unflatten(-3, (n_shared, n_heads // n_shared))
     key, value = (x.unsqueeze(-3).expand(*(-1,) * (x.ndim - 2), groups.shape[-3], -1, -1) for x in (key, value))
     visible = visible if visible is None or visible.ndim < 3 else visible.unsqueeze(-3)

@@ -32,8 +32,8 @@ def location_scores(
 ) -> Float[Tensor, "*batch query key"]:
     """Row j of W times the query. Of the keys only their number counts, and W must have a row for each.
 
-    >>> location_scores(torch.ones(1, 2), torch.zeros(3, 9), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])).tolist()
-    [[1.0, 2.0, 3.0]]
+    >>> location_scores(torch.ones(1, 1), torch.zeros(2, 9), torch.tensor([[1.0], [2.0], [3.0]])).tolist()
+    [[1.0, 2.0]]
     """
     n_keys, n_positions = key.shape[-2], weight.shape[0]
     if n_keys > n_positions:

@@ -127,7 +127,7 @@ def _below_largest(scores: Tensor) -> Tensor:
 
 
 def _ranks(ranked: Tensor) -> Tensor:
-    return torch.arange(1, ranked.shape[-1] + 1, device=ranked.device, dtype=ranked.dtype)
+    return torch.ones_like(ranked).cumsum(-1)
 
 
 NORMALIZERS: dict[str, Normalizer] = {

@@ -17,7 +17,7 @@ from benchmarks.covering.references import (
     nearest_map,
     own_functions,
     own_maps,
-    reader_of,
+    readers_of,
     without_head,
 )
 from benchmarks.tiny_models import Built, NotBuilt, build
@@ -169,15 +169,15 @@ def _outputs_difference(built: Built, model: Any) -> float:
 
 def _with_edit(row: Measured, built: Built, model: Any, whole: list[Site]) -> Measured:
     """One head silenced at the seam against the plain model with that head's part of the projection's input at zero."""
-    readers = ((site, reader_of(built, site.need("z"))) for site in whole)
-    site, reader = next((found for found in readers if found[1] is not None), (whole[0], None))
+    read = ((site, readers_of(built, site.need("z"))) for site in whole)
+    site, readers = next((found for found in read if found[1]), (whole[0], []))
     head = site.n_heads - 1
     edit = _Silence(site.place, head)
     with torch.no_grad(), model.listening(Tape(n_rows=1, edits=[edit], keep=Keep(frozenset()))):
         edited = list(tensors(built.module(**built.inputs)))
-    if reader is None:
+    if not readers:
         return replace(row, edit_diff="", reference=f"{row.reference}; nothing reads z whole")
-    expected = without_head(built, reader, site.need("z"), head)
+    expected = without_head(built, readers, site.need("z"), head)
     pairs = list(zip(edited, expected, strict=True))
     size = max(1.0, *(float(b.abs().max()) for _, b in pairs if b.numel() and b.is_floating_point()))
     return replace(row, edit_diff=max(largest_difference(a, b) for a, b in pairs) / size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -98,17 +98,21 @@ def _orders(z: Tensor) -> Iterator[Tensor]:
     yield merged(z).transpose(1, 2)
 
 
+# (number of the call, place of the argument, order of its axes)
+Reading = tuple[int, int, int]
+
+
 @dataclass
-class _Reading(TorchFunctionMode):
+class _Readers(TorchFunctionMode):
     """Counts the calls of torch that compute with a tensor which holds z, whatever its axes; may cut a head out there.
 
-    found: the number of the first such call, the place of the argument, the order of its axes.
+    cut: calls in which a head's part of z is set to zero. found: the calls that read z, where nothing is to be cut.
     """
 
     z: Tensor
-    head: int | None = None
-    at: tuple[int, int, int] | None = None
-    found: tuple[int, int, int] | None = None
+    head: int = 0
+    cut: dict[int, tuple[int, int]] = field(default_factory=dict)
+    found: list[Reading] = field(default_factory=list)
     n_calls: int = 0
 
     def __post_init__(self) -> None:
@@ -121,10 +125,10 @@ class _Reading(TorchFunctionMode):
         if name_of(func) in (*MOVES, *TOLD, "contiguous", "clone", "to", "copy_", "expand"):
             return func(*args, **(kwargs or {}))
         number, self.n_calls = self.n_calls, self.n_calls + 1
-        if self.at is not None and number == self.at[0]:
-            place, order = self.at[1:]
+        if number in self.cut:
+            place, order = self.cut[number]
             args = (*args[:place], args[place] * self._mask(args[place], order), *args[place + 1 :])
-        elif self.at is None and self.found is None:
+        elif not self.cut:
             self._look(number, args)
         return func(*args, **(kwargs or {}))
 
@@ -134,7 +138,7 @@ class _Reading(TorchFunctionMode):
                 flat = given.reshape(-1)
                 orders = [i for i, laid in enumerate(_orders(self.z)) if torch.equal(flat, laid.reshape(-1))]
                 if orders:
-                    self.found = (number, place, orders[0])
+                    self.found.append((number, place, orders[0]))
                     return
 
     def _mask(self, given: Tensor, order: int) -> Tensor:
@@ -143,14 +147,14 @@ class _Reading(TorchFunctionMode):
         return list(_orders(ones))[order].reshape(given.shape)
 
 
-def reader_of(built: Built, z: Tensor) -> tuple[int, int, int] | None:
-    """The call of torch that reads z in a plain pass (a projection, as a rule); None where none reads it whole."""
-    with torch.no_grad(), _Reading(z) as reading:
+def readers_of(built: Built, z: Tensor) -> list[Reading]:
+    """The calls of torch that read z in a plain pass: the projection as a rule, a norm before it; [] for none."""
+    with torch.no_grad(), _Readers(z) as reading:
         built.module(**built.inputs)
     return reading.found
 
 
-def without_head(built: Built, reader: tuple[int, int, int], z: Tensor, head: int) -> list[Tensor]:
-    """Outputs of the plain model with one head's part of what that call reads set to zero."""
-    with torch.no_grad(), _Reading(z, head, reader):
+def without_head(built: Built, readers: list[Reading], z: Tensor, head: int) -> list[Tensor]:
+    """Outputs of the plain model with one head's part of what those calls read set to zero."""
+    with torch.no_grad(), _Readers(z, head, {number: (place, order) for number, place, order in readers}):
         return list(tensors(built.module(**built.inputs)))

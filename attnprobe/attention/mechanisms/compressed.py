@@ -13,61 +13,15 @@ Sources: Liu et al. 2018, "Generating Wikipedia by summarizing long sequences", 
 Rae et al. 2020, "Compressive transformers", section 3 (with its mean pooling).
 """
 
-from dataclasses import dataclass
-
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.attention.masks import causal_mask, mask_scores
+from attnprobe.attention.compression import Memory, memory_of
+from attnprobe.attention.masks import mask_scores
 from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.attention.scores import scaled_dot_scores
 from attnprobe.errors import InputError
 from attnprobe.site import softmax
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """How n_tokens become slots: the first n_old by the pooling weights [slot place], the others one slot each."""
-
-    n_tokens: int
-    n_old: int
-    pooling: Float[Tensor, "slot place"]
-
-    def pool(self, x: Float[Tensor, "*batch token width"]) -> Float[Tensor, "*batch slot width"]:
-        """Each slot the weighted sum of its tokens."""
-        n_slots, factor = self.pooling.shape
-        filled = torch.nn.functional.pad(x[..., : self.n_old, :], (0, 0, 0, n_slots * factor - self.n_old))
-        slots = (filled.unflatten(-2, (n_slots, factor)) * self.pooling[..., None]).sum(-2)
-        return torch.cat([slots, x[..., self.n_old :, :]], dim=-2)
-
-    def spread(self, weights: Float[Tensor, "*batch query slot"]) -> Float[Tensor, "*batch query token"]:
-        """A map over slots as a map over tokens."""
-        n_slots = len(self.pooling)
-        over_tokens = (weights[..., :n_slots, None] * self.pooling).flatten(-2)
-        return torch.cat([over_tokens[..., : self.n_old], weights[..., n_slots:]], dim=-1)
-
-    def visible(self, n_queries: int) -> Bool[Tensor, "query slot"]:
-        """Causal: a slot is seen from its last token on."""
-        n_slots, factor = self.pooling.shape
-        last = (torch.arange(1, n_slots + 1) * factor - 1).clamp(max=self.n_old - 1)
-        return causal_mask(n_queries, self.n_tokens)[:, torch.cat([last, torch.arange(self.n_old, self.n_tokens)])]
-
-
-def memory_of(key: Tensor, factor: int, n_recent: int = 0, kernel: Tensor | None = None) -> Memory:
-    """The memory of these keys: means, or a convolution with the kernel, of c = factor neighbours."""
-    if factor < 1 or n_recent < 0 or (kernel is not None and kernel.shape != (factor,)):
-        given = "no kernel" if kernel is None else f"a kernel {tuple(kernel.shape)}"
-        raise InputError(
-            f"compression takes factor >= 1, n_recent >= 0 and a kernel with one number for each of the factor places, "
-            f"got factor = {factor}, n_recent = {n_recent}, {given}"
-        )
-    n_tokens = key.shape[-2]
-    n_old = max(0, n_tokens - n_recent)
-    n_slots = -(-n_old // factor)
-    there = (torch.arange(n_slots * factor, device=key.device) < n_old).to(key).view(n_slots, factor)
-    pooling = there / there.sum(-1, keepdim=True) if kernel is None else there * kernel.to(key)
-    return Memory(n_tokens, n_old, pooling)
 
 
 def look(query: Tensor, key: Tensor, memory: Memory, causal: bool) -> Float[Tensor, "*batch query slot"]:

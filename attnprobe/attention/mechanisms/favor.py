@@ -27,7 +27,7 @@ from attnprobe.errors import InputError
 def haar_orthogonal(size: int, generator: torch.Generator) -> Float[Tensor, "{size} {size}"]:
     """A random rotation or reflection, uniform over all (float64).
 
-    QR alone would not be uniform: its signs depend on how the routine computes it, so the diagonal of R is made positive.
+    QR alone would not be uniform, its signs depend on the routine; so the diagonal of R is made positive.
     """
     Q, R = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
     return Q * R.diagonal().sign()

@@ -6,7 +6,7 @@
 
 P says nothing about tokens: a slot is a mixture of all of them. What a token's value counts for is A, through the
 projection F *of the values*, not E. A may have negative entries, and its rows need not sum to 1. E and F are learned
-in a trained Linformer; give them as `E` and `F` (E alone serves for both). Without them they are drawn: N(0, 1/n_slots).
+in a trained Linformer: give them as `E` and `F` (E alone serves for both). Else one is drawn for both, N(0, 1/n_slots).
 
 Cost n n_slots d_head. There is no causal form: every slot mixes all tokens.
 

@@ -19,19 +19,21 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import normalize
 
+from attnprobe.attention.hashing import (
+    Order,
+    at_keys,
+    hash_buckets,
+    keys_in_windows,
+    n_rounds_found,
+    sort_tokens,
+    to_chunks,
+    to_tokens,
+    windows,
+)
 from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.errors import InputError
-
-
-class Order(NamedTuple):
-    """Tokens sorted by bucket in each round; -1 fills the last chunk. places: where each token went."""
-
-    buckets: Int[Tensor, "*batch round token"]
-    tokens: Int[Tensor, "*batch round slot"]
-    places: Int[Tensor, "*batch round token"]
-    chunk: int
 
 
 class Looks(NamedTuple):
@@ -41,68 +43,10 @@ class Looks(NamedTuple):
     weights: Float[Tensor, "*batch round token window"]
 
 
-def hash_buckets(
-    x: Float[Tensor, "*batch token d_head"], n_buckets: int, n_rounds: int, seed: int = 0
-) -> Int[Tensor, "*batch {n_rounds} token"]:
-    """The bucket of each token in each round; a single bucket holds all."""
-    if n_buckets == 1:
-        return torch.zeros_like(x[..., None, :, 0], dtype=torch.long).repeat_interleave(n_rounds, -2)
-    generator = torch.Generator().manual_seed(seed)
-    R = torch.randn(n_rounds, x.shape[-1], n_buckets // 2, generator=generator, dtype=torch.float64).to(x)
-    turned = x[..., None, :, :] @ R
-    return torch.cat([turned, -turned], dim=-1).argmax(-1)
-
-
-def sort_tokens(buckets: Int[Tensor, "*batch round token"], chunk: int) -> Order:
-    """The tokens by bucket, then by position."""
-    n_tokens = buckets.shape[-1]
-    tokens = (buckets * n_tokens + torch.arange(n_tokens, device=buckets.device)).argsort(-1)
-    return Order(buckets, pad(tokens, (0, -n_tokens % chunk), value=-1), tokens.argsort(-1), chunk)
-
-
-def to_chunks(
-    x: Float[Tensor, "*batch #round token width"], order: Order
-) -> Float[Tensor, "*batch round chunk slot width"]:
-    """Rows in sorted order, cut into chunks; what stands at the filling is never looked at."""
-    rows = torch.take_along_dim(x, order.tokens.clamp(min=0)[..., None], dim=-2)
-    return rows.unflatten(-2, (-1, order.chunk))
-
-
-def to_tokens(
-    x: Float[Tensor, "*batch round chunk slot width"], order: Order
-) -> Float[Tensor, "*batch round token width"]:
-    """Rows back in the order of the text."""
-    return torch.take_along_dim(x.flatten(-3, -2), order.places[..., None], dim=-2)
-
-
-def windows(x: Float[Tensor, "*batch token width"], order: Order) -> Float[Tensor, "*batch round chunk window width"]:
-    """What each chunk looks at: the rows of the chunk before it, then its own."""
-    chunks = to_chunks(x[..., None, :, :], order)
-    return torch.cat([chunks.roll(1, dims=-3), chunks], dim=-2)
-
-
-def keys_in_windows(order: Order) -> Int[Tensor, "*batch round token window"]:
-    """The keys in the window of each token; -1 where there is none: before the first chunk, behind the end."""
-    own = order.tokens.unflatten(-1, (-1, order.chunk))
-    before = pad(own[..., :-1, :], (0, 0, 1, 0), value=-1)
-    chunk_of = order.places[..., None] // order.chunk
-    return torch.take_along_dim(torch.cat([before, own], dim=-1), chunk_of, dim=-2)
-
-
-def n_rounds_found(keys: Int[Tensor, "*batch round token window"], order: Order) -> Tensor:
-    """N_ij: in how many rounds a key is in the token's bucket and window."""
-    count = torch.zeros_like(keys)
-    for bucket, place in zip(order.buckets.unbind(-2), order.places.unbind(-2), strict=True):
-        chunk_of = place // order.chunk
-        n_back = chunk_of[..., None, :, None] - _at(chunk_of[..., None, :], keys)
-        count += (_at(bucket[..., None, :], keys) == bucket[..., None, :, None]) & (n_back >= 0) & (n_back <= 1)
-    return count
-
-
 def lsh_looks(query: Tensor, key: Tensor, order: Order, causal: bool) -> Looks:
     """Which keys each token comes upon, and the weights: one softmax over the windows of all rounds."""
     keys, own = keys_in_windows(order), torch.arange(query.shape[-2], device=query.device)[:, None]
-    found = (keys >= 0) & (_at(order.buckets, keys) == order.buckets[..., None])
+    found = (keys >= 0) & (at_keys(order.buckets, keys) == order.buckets[..., None])
     found = found & (keys <= own) if causal else found
     others = found & (keys != own)
     alone = ~others.any(-1, keepdim=True).any(-3, keepdim=True)
@@ -112,10 +56,6 @@ def lsh_looks(query: Tensor, key: Tensor, order: Order, causal: bool) -> Looks:
     scores = scores.masked_fill(~(others | (found & alone)), -torch.inf)
     weights = scores.transpose(-3, -2).flatten(-2).softmax(-1)
     return Looks(keys, weights.unflatten(-1, (-1, keys.shape[-1])).transpose(-3, -2))
-
-
-def _at(per_token: Int[Tensor, "*batch #round token"], keys: Tensor) -> Int[Tensor, "*batch round token window"]:
-    return torch.take_along_dim(per_token[..., None, :], keys.clamp(min=0), dim=-1)
 
 
 def _order(query: Tensor, key: Tensor, n_buckets: int, n_rounds: int, chunk: int, seed: int) -> Order:

@@ -72,8 +72,17 @@ def scaled_dot(
         scale = 1 / math.sqrt(query.shape[-1]) if score == "scaled_dot" else 1.0
         seen = also_causal(visible, query, key) if causal else visible
         return softmax_mix(query, key, value, scale / above_zero(temperature), seen)
-    options = {"score": score, "temperature": temperature, "normalizer": normalizer, "causal": causal}
-    return scaled_dot_weights(query, key, **options, visible=visible, bias=bias) @ value
+    weights = scaled_dot_weights(
+        query,
+        key,
+        score=score,
+        temperature=temperature,
+        normalizer=normalizer,
+        causal=causal,
+        visible=visible,
+        bias=bias,
+    )
+    return weights @ value
 
 
 def softmax_mix(
