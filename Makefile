@@ -17,7 +17,7 @@ SAY := @printf '==> %s\n'
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test environment check real pytest format notebooks bench bundled clean
+.PHONY: help demo test environment check real pytest format notebooks bench coverage bundled clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -28,6 +28,7 @@ help:
 	  'make format      lay out the code as `make test` wants it' \
 	  'make notebooks   execute the notebooks and keep what they print' \
 	  'make bench       run the benchmarks and write their results' \
+	  'make coverage    capture every model type of transformers, write benchmarks/COVERAGE.md' \
 	  'make bundled     train the bundled model again' \
 	  'make clean       remove the environment, what was built and what was fetched'
 
@@ -71,7 +72,11 @@ notebooks: environment
 
 bench: environment
 	$(SAY) 'running the benchmarks'
-	@set -e; for script in benchmarks/*.py; do $(PY) "$$script"; done
+	@set -e; for script in $(filter-out benchmarks/coverage.py,$(wildcard benchmarks/*.py)); do $(PY) "$$script"; done
+
+coverage: environment
+	$(SAY) 'capturing a tiny model of every type in transformers (some minutes)'
+	@$(PY) benchmarks/coverage.py
 
 bundled: environment
 	$(SAY) 'training the bundled model'

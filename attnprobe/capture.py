@@ -100,7 +100,7 @@ class Capture:
             raise InputError(
                 f"the layers differ in shape ({layers[0].shape}, …); use capture.tensor('weights'), a list by layer"
             )
-        return torch.stack(layers)
+        return torch.stack([layer.to(layers[0].device) for layer in layers])
 
     def to_frame(self) -> pd.DataFrame:
         """A row a weight: stack, kind, layer, head, query_index, key_index, weight."""

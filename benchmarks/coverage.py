@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.covering import COLUMNS, Measured, measure
 from benchmarks.covering.forking import forked
 from benchmarks.covering.measuring import row_of
+from benchmarks.covering.tables import badge, write_coverage
 from benchmarks.tiny_models import build, model_types
 
 HERE = Path(__file__).parent
@@ -57,7 +58,11 @@ def main() -> None:
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     build("llama")  # imports, once for all children, what nearly every model needs
     path = arguments.csv or (None if arguments.types else HERE / "coverage.csv")
-    write(measured(arguments.types or model_types(), arguments.jobs, path), path)
+    rows = measured(arguments.types or model_types(), arguments.jobs, path)
+    write(rows, path)
+    if not arguments.types:
+        write_coverage(rows, HERE)
+        print(badge(rows))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,9 @@ def hash_buckets(
     if n_buckets == 1:
         return torch.zeros_like(x[..., None, :, 0], dtype=torch.long).repeat_interleave(n_rounds, -2)
     generator = torch.Generator().manual_seed(seed)
-    R = torch.randn(n_rounds, x.shape[-1], n_buckets // 2, generator=generator, dtype=torch.float64).to(x)
-    turned = x[..., None, :, :] @ R
+    shape = (x.shape[-1], n_buckets // 2)  # drawn round by round: more rounds keep the first ones
+    R = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(n_rounds)]
+    turned = x[..., None, :, :] @ torch.stack(R).to(x)
     return torch.cat([turned, -turned], dim=-1).argmax(-1)
 
 

@@ -7,8 +7,7 @@ sparsemax         w_j = max(0, s_j - t), sum_j w_j = 1          Martins & Astudi
 entmax15          w_j = max(0, s_j/2 - t)^2, sum_j w_j = 1      Peters, Niculae & Martins 2019: between the two
 hard              w_j = 1 at the largest score, else 0          the first one of a tie; gradients are softmax's
 
-A row whose keys are all hidden becomes zeros, never NaN. `NORMALIZERS` has them as `Normalizer`s for a `Site`.
-Those that draw at random are in `attnprobe.attention.sampling`.
+A row of hidden keys alone becomes zeros. `NORMALIZERS` has these; those that draw are in `attnprobe.attention.sampling`.
 """
 
 from collections.abc import Callable
@@ -71,9 +70,10 @@ def sparsemax(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batc
     """
     shifted = _below_largest(scores)
     ranked = shifted.sort(dim=-1, descending=True).values
-    threshold = (ranked.cumsum(-1) - 1) / _ranks(ranked)  # if the keys up to this rank were those with weight
+    rank = torch.ones_like(ranked).cumsum(-1)
+    threshold = (ranked.cumsum(-1) - 1) / rank  # if the keys up to this rank were those with weight
     n_kept = (ranked > threshold).sum(-1, keepdim=True)
-    return (shifted - threshold.gather(-1, n_kept - 1)).clamp(min=0)
+    return (shifted - threshold.gather(-1, n_kept - 1)).relu()  # whose gradient is 0 at 0, unlike that of clamp
 
 
 @zero_where_hidden
@@ -85,13 +85,14 @@ def entmax15(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch
     """
     shifted = _below_largest(scores / 2)
     ranked = shifted.sort(dim=-1, descending=True).values
-    mean = ranked.cumsum(-1) / _ranks(ranked)  # of the keys up to this rank, and their squared distances from it
-    spread = ranked.square().cumsum(-1) - _ranks(ranked) * mean.square()
+    rank = torch.ones_like(ranked).cumsum(-1)
+    mean = ranked.cumsum(-1) / rank  # of the keys up to this rank, and their squared distances from it
+    spread = ranked.square().cumsum(-1) - rank * mean.square()
     with torch.no_grad():
-        threshold = mean - ((1 - spread).clamp(min=0) / _ranks(ranked)).sqrt()
+        threshold = mean - ((1 - spread).clamp(min=0) / rank).sqrt()
         n_kept = ((ranked > threshold) & (ranked > -1)).sum(-1, keepdim=True)
     mean, spread = mean.gather(-1, n_kept - 1), spread.gather(-1, n_kept - 1)
-    return (shifted - mean + ((1 - spread) / n_kept).sqrt()).clamp(min=0).square()
+    return (shifted - mean + ((1 - spread) / n_kept).sqrt()).relu().square()
 
 
 def hard(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
@@ -105,8 +106,7 @@ def hard(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch que
 
 def one_hot(index: Tensor, scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
     """1 at key `index` [*batch query] of each row, else 0; zeros where the row may look at nothing."""
-    chosen = torch.zeros_like(scores, requires_grad=False).scatter(-1, index[..., None], 1.0)
-    return chosen.masked_fill(torch.isneginf(scores), 0.0)
+    return torch.zeros_like(scores).scatter(-1, index[..., None], 1.0).masked_fill(torch.isneginf(scores), 0.0)
 
 
 def straight_through(forward: Tensor, backward: Tensor) -> Tensor:
@@ -123,11 +123,7 @@ def above_zero(temperature: float) -> float:
 
 def _below_largest(scores: Tensor) -> Tensor:
     """Scores less the largest of their row. What lies a whole unit below has weight 0, and is cut there: no -inf."""
-    return (scores - scores.amax(-1, keepdim=True)).clamp(min=-1)
-
-
-def _ranks(ranked: Tensor) -> Tensor:
-    return torch.ones_like(ranked).cumsum(-1)
+    return (scores - scores.detach().amax(-1, keepdim=True)).clamp(min=-1)
 
 
 NORMALIZERS: dict[str, Normalizer] = {
@@ -145,8 +141,8 @@ def get_normalizer(name: str, *, temperature: float = 1.0) -> Normalizer:
     if name not in NORMALIZERS:
         raise InputError(f"no normalizer is named '{name}'; {nearest(name, NORMALIZERS)}")
     found, divisor = NORMALIZERS[name], above_zero(temperature)
-    cooled = Normalizer(f"{name} at temperature {divisor:g}", lambda scores: found(scores / divisor), found.row_sum)
-    return found if divisor == 1 else cooled
+    cooler = Normalizer(f"{name} at temperature {divisor:g}", lambda scores: found(scores / divisor), found.row_sum)
+    return found if divisor == 1 else cooler
 
 
 def with_sink(sink: Tensor | float) -> Normalizer:

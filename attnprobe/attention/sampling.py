@@ -60,7 +60,7 @@ def gumbel_softmax(
     hard: bool = False,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "*batch query key"]:
-    """A draw made soft: one-hot in the limit of temperature 0. hard: one-hot already, with the gradient of the soft draw."""
+    """A draw made soft, one-hot in the limit of temperature 0. hard: one-hot, with the gradient of the soft draw."""
     dtype = torch.promote_types(scores.dtype, torch.float32)  # half precision is too coarse near 0
     uniform = torch.rand(scores.shape, generator=generator, device=scores.device, dtype=dtype)
     noise = -(-uniform.clamp(min=torch.finfo(dtype).tiny).log()).log()

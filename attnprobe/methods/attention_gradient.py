@@ -37,7 +37,13 @@ def attention_x_gradient(
     logits, tape = differentiable(model, [Row(example)], keep)
     weights = [site.need("weights") for site in tape.sites] if tape is not None else []
     with torch.enable_grad():
-        gradients = torch.autograd.grad(target(logits).sum(), weights)
-    products = [(w * g)[0].sum(0).detach().float() for w, g in zip(weights, gradients, strict=True)]
+        found = torch.autograd.grad(target(logits).sum(), weights, allow_unused=True)
+    gradients = [gradient for gradient in found if gradient is not None]
+    if len(gradients) < len(found):
+        raise InputError(
+            f"no gradient reaches the attention weights of {model.name} in {len(found) - len(gradients)} of "
+            f"{len(found)} layers (quantized maps, or parts that run without gradients); use a method without gradients"
+        )
+    products = [(w * g)[0].sum(0).detach().float().cpu() for w, g in zip(weights, gradients, strict=True)]
     product = products[-1] if layers == "last" else torch.stack(products).sum(0)
     return Scores(product.sum(0), map=product)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, NumericsError
 from attnprobe.example import Example
 from attnprobe.intervention import zero_value
 from attnprobe.methods import Scores, methods
@@ -57,7 +57,12 @@ def value_zeroing(
 def _warn_if_lost(total: Tensor, dtype: torch.dtype, layer: int) -> None:
     """Say where a change is too small to be told from rounding; those rows keep to themselves."""
     lost = int((total == 0).sum())
-    if lost == len(total) or (lost and dtype in (torch.float16, torch.bfloat16)):
+    if lost == len(total):
+        raise NumericsError(
+            f"value_zeroing: in layer {layer} zeroing values changes nothing beyond the rounding of {dtype}, so there "
+            "is no map of it; try float32, or another layer"
+        )
+    if lost and dtype in (torch.float16, torch.bfloat16):
         warnings.warn(
             f"value_zeroing: in layer {layer} zeroing values changes nothing beyond the rounding of {dtype} for {lost} "
             f"of {len(total)} tokens" + ("; use float32" if dtype in (torch.float16, torch.bfloat16) else ""),

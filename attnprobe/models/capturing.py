@@ -11,7 +11,7 @@ from torch import Tensor
 from attnprobe.attention.proof import TOLERANCE, SiteProof
 from attnprobe.attention.seam import Edit, Keep, Tape
 from attnprobe.capture import Capture, Check, require
-from attnprobe.errors import CaptureError, InputError, nearest
+from attnprobe.errors import CaptureError, InputError, NumericsError, nearest
 from attnprobe.example import Example
 from attnprobe.models.evaluator import count
 from attnprobe.models.model import Model
@@ -52,8 +52,7 @@ def capture(
     drawn = torch.get_rng_state()
     with torch.set_grad_enabled(differentiable):
         logits = model.forward([Row(example)], tape)
-    if not tape.seen:
-        raise CaptureError(f"no attention of {model.name} was seen")
+    _refuse_nothing(model, tape, logits)
     checks: tuple[Check, ...] = ()
     if check != "off":
         checks = (*_unseen(model), *summarize(tape.proofs), *_logits_check(model, example, tape, logits, check, drawn))
@@ -67,6 +66,17 @@ def capture(
         edits=tuple(str(edit) for edit in tape.edits),
         reduced=tuple(tape.reduced),
     )
+
+
+def _refuse_nothing(model: Model, tape: Tape, logits: Tensor) -> None:
+    """Raise where no attention was seen, or where the answer is no number."""
+    if not tape.seen:
+        raise CaptureError(f"no attention of {model.name} was seen")
+    if bool(logits.isnan().any()):
+        raise NumericsError(
+            f"the logits of {model.name} hold NaN although its attention is finite: an overflow behind "
+            f"{tape.seen[-1]}; try float32 or bfloat16"
+        )
 
 
 def _judge(checks: Sequence[Check], check: str) -> None:

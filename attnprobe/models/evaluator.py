@@ -195,17 +195,29 @@ def refuse_unseen(model: Model) -> None:
 
 
 def differentiable(
-    model: Model, rows: Sequence[Row], keep: Keep = NOTHING
+    model: Model, rows: Sequence[Row], keep: Keep = NOTHING, *, required: bool = True
 ) -> tuple[Float[Tensor, " row *rest"], Tape | None]:
-    """Logits that gradients flow through, and the tape with live tensors where `keep` asks for some."""
+    """Logits that gradients flow through, and the tape with live tensors where `keep` asks for some.
+
+    required: raise `InputError` where no gradient reaches the logits.
+    """
     count(forward=len(rows), backward=len(rows))
     with torch.enable_grad():
         if keep is NOTHING and not any(row.edits for row in rows):
-            return model.forward(rows), None
+            return _with_a_graph(model, model.forward(rows), required), None
         tape = Tape(**edits_of(rows), keep=keep, differentiable=True, check=False)
         answer = model.forward(rows, tape)
     refuse_unseen(model)
-    return answer, tape
+    return _with_a_graph(model, answer, required), tape
+
+
+def _with_a_graph(model: Model, answer: Tensor, required: bool) -> Tensor:
+    if answer.requires_grad or not required:
+        return answer
+    raise InputError(
+        f"no gradient reaches the answer of {model.name} (quantized maps, or parts that run without gradients); "
+        "use a method without gradients"
+    )
 
 
 def halving(run: Callable[[int], T], size: int, noun: str) -> T:

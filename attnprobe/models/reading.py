@@ -56,12 +56,15 @@ def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -
     # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
     for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers and "input_ids" in example.inputs else (0.0,):
         row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
-        logits, tape = differentiable(model, [row], keep)
+        logits, tape = differentiable(model, [row], keep, required=False)
         if tape is None or not tape.sites:
             break
         z = tape.sites[0].need("z")
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(target(logits).sum(), z, allow_unused=True)
+            answer = target(logits).sum()
+            if not answer.requires_grad:
+                break
+            (gradient,) = torch.autograd.grad(answer, z, allow_unused=True)
         if gradient is not None and bool((gradient != 0).any()):
             return gradient[0].abs().sum((0, 2)).nonzero().flatten().cpu()
     position = target.position if target.position is not None else 0

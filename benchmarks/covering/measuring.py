@@ -48,8 +48,8 @@ class Measured:
     edit_diff: float | str = ""
     restored: bool | str = ""
     route: str = ""
-    reference: str = ""
     reason: str = ""
+    reference: str = ""
 
 
 COLUMNS = tuple(f.name for f in fields(Measured))

@@ -55,8 +55,8 @@ def coverage_text(rows: Sequence[Measured], argued: str) -> str:
             "",
             *_table(["reference", "types", "exact"], _counted(attending, lambda row: row.reference.split(";")[0])),
             "",
-            f"In {sum('nothing reads z' in r.reference for r in attending)} types nothing reads z whole, so the edit was",
-            "run, not compared.",
+            f"In {sum('nothing reads z' in r.reference for r in attending)} types nothing reads z whole, so the edit",
+            "was run, not compared.",
             "",
             argued.strip(),
             "",
@@ -109,6 +109,6 @@ def _kind_of_reason(reason: str) -> str:
 
 
 def write_coverage(rows: Sequence[Measured], folder: Path) -> None:
-    """Write COVERAGE.md beside the table; what people argued is kept in ARGUED.md."""
+    """Write COVERAGE.md beside the table; what people argued is kept in covering/ARGUED.md."""
     argued = (folder / "covering" / "ARGUED.md").read_text(encoding="utf-8")
     (folder / "COVERAGE.md").write_text(coverage_text(rows, argued), encoding="utf-8")

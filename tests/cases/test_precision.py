@@ -89,7 +89,6 @@ def _with_large_scores(implementation):
     return module
 
 
-@pytest.mark.xfail(reason="weights beside a fused kernel are computed in float16, the kernel itself adds in float32")
 def test_scores_that_the_fused_kernel_can_hold_are_no_overflow():
     """A fused kernel keeps its scores in float32: the model's answer is finite, and so are its weights."""
     module = _with_large_scores("sdpa")
@@ -100,7 +99,6 @@ def test_scores_that_the_fused_kernel_can_hold_are_no_overflow():
     assert torch.equal(capture.logits, logits) and bool(torch.isfinite(capture.weights()).all())
 
 
-@pytest.mark.xfail(reason="weights beside a fused kernel are computed in half precision, with rounded scores")
 def test_half_weights_beside_a_fused_kernel_are_as_close_to_its_z_as_rounding_allows():
     """T5 has large scores; their rounding to bfloat16 alone is an error of 2 % of a weight."""
     module = tiny.build("t5", "sdpa").bfloat16()
@@ -112,7 +110,6 @@ def test_half_weights_beside_a_fused_kernel_are_as_close_to_its_z_as_rounding_al
             torch.testing.assert_close(site.weights.float(), exact, atol=5e-3, rtol=0)
 
 
-@pytest.mark.xfail(reason="an overflow behind the last attention is told as a failed check of the logits")
 def test_an_overflow_behind_the_last_attention_is_a_numerics_error_too():
     module = tiny.build("llama", "sdpa").half()
     with torch.no_grad():
@@ -193,7 +190,6 @@ def opaque(*ends):
     return load(module)
 
 
-@pytest.mark.xfail(reason="torch's own error is passed on", raises=RuntimeError)
 @pytest.mark.parametrize(
     ("method", "ends"),
     [
@@ -208,7 +204,6 @@ def test_methods_of_gradients_say_so_where_none_gets_through(method, ends):
         attribute(model, model.example(tiny.IDS), method, Target(label=7))
 
 
-@pytest.mark.xfail(reason="the gradient that tells which position is read is asked for although there is none")
 def test_weights_are_shown_where_no_gradient_gets_through():
     model, plain = opaque("proj", "lm_head"), load(tiny.build("llama", "sdpa"))
     example = model.example(tiny.IDS)
@@ -256,19 +251,13 @@ def test_a_model_of_which_layers_lie_on_disk_is_captured_where_it_is(spread):
     assert "meta" in {str(p.device) for p in module.parameters()}
 
 
-_NOWHERE = "the mean embedding is taken of parameters that lie on disk"
-
-
-@pytest.mark.parametrize(
-    "spread", ["layers", pytest.param("embedding", marks=pytest.mark.xfail(reason=_NOWHERE))], indirect=True
-)
+@pytest.mark.parametrize("spread", ["layers", "embedding"], indirect=True)
 def test_methods_run_on_a_model_of_which_layers_lie_on_disk(spread):
     for method in ("attention_x_gradient", "integrated_gradients", "leave_one_out", "value_zeroing"):
         found, expected = (attribute(load(m), load(m).example(tiny.IDS), method, Target(label=7)) for m in spread)
         torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)
 
 
-@pytest.mark.xfail(reason="weights of layers on different devices are stacked where each of them lies")
 def test_layers_on_two_devices_are_stacked_on_the_first():
     """ "meta" stands for the first of two devices: it holds shapes without numbers."""
     example = load(tiny.build("llama")).example(tiny.IDS)

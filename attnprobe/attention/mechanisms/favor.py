@@ -1,7 +1,7 @@
 """FAVOR+ (Performer): random positive features whose products are exp(q·k / sqrt(d)) on average.
 
     x' = x / d^(1/4)                                           so that q'·k' = q·k / sqrt(d)
-    phi(x) = exp(W x' - |x'|²/2) / sqrt(n_features)            W [feature d_head], rows N(0, I)
+    phi(x) = exp(W x' - |x'|²/2) / sqrt(n_features)            [*batch token feature]; W [feature d_head], rows N(0, I)
     E_W[phi(q)·phi(k)] = exp(q·k / sqrt(d))                    unbiased; then as in linear attention:
     z_i  = phi(q_i) sum_j phi(k_j) v_j^T / phi(q_i)·sum_j phi(k_j)        cost n n_features d_value
     A_ij = phi(q_i)·phi(k_j) / sum_l phi(q_i)·phi(k_l)         >= 0, rows sum to 1; nears softmax as W grows, slowly

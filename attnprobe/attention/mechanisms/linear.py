@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attnprobe.attention.masks import causal_mask
 from attnprobe.attention.mechanisms import mechanisms
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, NumericsError
 
 
 def elu_features(x: Float[Tensor, "*batch token d_head"]) -> Float[Tensor, "*batch token d_head"]:
@@ -29,7 +29,7 @@ def elu_features(x: Float[Tensor, "*batch token d_head"]) -> Float[Tensor, "*bat
     >>> elu_features(torch.tensor([[2.0, 0.0]])).tolist()
     [[3.0, 1.0]]
     """
-    return torch.nn.functional.elu(x) + 1
+    return torch.relu(x) + torch.exp(x.clamp(max=0))  # elu(x) + 1 itself would round exp(-40) to 0
 
 
 def linear_weights(
@@ -94,7 +94,7 @@ def kernel_map(
     if causal:
         visible = causal_mask(products.shape[-2], products.shape[-1], device=products.device)
         products = products.masked_fill(~visible, 0.0)
-    return products / products.sum(-1, keepdim=True)
+    return _shares(products, products.sum(-1, keepdim=True))
 
 
 def kernel_mix(
@@ -106,7 +106,7 @@ def kernel_mix(
     """The mixed values of any positive features, by sums over the keys; causal: memory n feature d_value."""
     if not causal:
         mixed = query_features @ (key_features.mT @ value)
-        return mixed / (query_features @ key_features.sum(-2)[..., None])
+        return _shares(mixed, query_features @ key_features.sum(-2)[..., None])
     n_before = key_features.shape[-2] - query_features.shape[-2]
     if n_before < 0:
         raise InputError(
@@ -116,4 +116,13 @@ def kernel_mix(
     sums = torch.einsum("...kf,...kv->...kfv", key_features, value).cumsum(-3)[..., n_before:, :, :]
     mass = key_features.cumsum(-2)[..., n_before:, :]
     mixed = torch.einsum("...qf,...qfv->...qv", query_features, sums)
-    return mixed / (query_features * mass).sum(-1, keepdim=True)
+    return _shares(mixed, (query_features * mass).sum(-1, keepdim=True))
+
+
+def _shares(mixed: Tensor, mass: Float[Tensor, "*batch query 1"]) -> Tensor:
+    if (mass == 0).any():
+        raise NumericsError(
+            f"{int((mass == 0).sum())} queries have features whose products with all keys are 0 in {mass.dtype}: "
+            "queries and keys are too long; make them shorter, or use float64"
+        )
+    return mixed / mass

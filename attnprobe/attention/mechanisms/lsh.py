@@ -9,7 +9,7 @@
 
 With the division by N_ij a key that several rounds find counts once, so A is softmax over the union of the P_i^r. A
 token looks at itself only where no round finds it another. Scores are not divided by sqrt(d_head): keys have length 1.
-Cost n ln n (the sort) + n n_rounds² chunk.
+Cost n ln n (the sort) + n n_rounds² chunk. q, k [*batch token d_head], v, z [*batch token d_value].
 
 Source: Kitaev, Kaiser, Levskaya 2020, "Reformer: the efficient transformer", section 2.
 """
@@ -52,7 +52,7 @@ def lsh_looks(query: Tensor, key: Tensor, order: Order, causal: bool) -> Looks:
     alone = ~others.any(-1, keepdim=True).any(-3, keepdim=True)
     unit = normalize(key, dim=-1, eps=torch.finfo(key.dtype).tiny)
     scores = to_tokens(to_chunks(query[..., None, :, :], order) @ windows(unit, order).mT, order)
-    scores = scores - n_rounds_found(keys, order).clamp(min=1).log()
+    scores = scores - n_rounds_found(keys, order).clamp(min=1).to(scores).log()
     scores = scores.masked_fill(~(others | (found & alone)), -torch.inf)
     weights = scores.transpose(-3, -2).flatten(-2).softmax(-1)
     return Looks(keys, weights.unflatten(-1, (-1, keys.shape[-1])).transpose(-3, -2))
@@ -82,7 +82,7 @@ def lsh_weights(
     """The map: the rounds' sparse maps, averaged with the shares of the rounds."""
     keys, weights = lsh_looks(query, key, _order(query, key, n_buckets, n_rounds, chunk, seed), causal)
     pairs = [part.transpose(-3, -2).flatten(-2) for part in (keys.clamp(min=0), weights)]
-    return torch.zeros_like(query @ key.mT).scatter_add(-1, *pairs)
+    return query.new_zeros(*query.shape[:-1], key.shape[-2]).scatter_add(-1, *pairs)
 
 
 @mechanisms.add(

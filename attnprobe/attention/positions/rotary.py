@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnprobe.attention.positions import Positions, at_least
-from attnprobe.attention.positions.sinusoidal import Layout, check_layout, frequencies
+from attnprobe.attention.positions.sinusoidal import check_layout, frequencies
 from attnprobe.errors import InputError
 
 
@@ -35,7 +35,7 @@ def rotate(
     positions: Tensor | None = None,
     *,
     base: float = 10_000.0,
-    layout: Layout = "halves",
+    layout: str = "halves",
     n_rotated: int | None = None,
 ) -> Float[Tensor, "*batch token d_head"]:
     """Queries or keys, each turned by its position.
@@ -61,7 +61,7 @@ def rotate(
     return torch.cat([turned, rest], -1)
 
 
-def _pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+def _pairs(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     if layout == "interleaved":
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, -1)
@@ -88,7 +88,7 @@ def to_halves(d_head: int) -> Int[Tensor, " d_head"]:
     return torch.cat([torch.arange(0, d_head, 2), torch.arange(1, d_head, 2)])
 
 
-def rotary(*, base: float = 10_000.0, layout: Layout = "halves", n_rotated: int | None = None) -> Positions:
+def rotary(*, base: float = 10_000.0, layout: str = "halves", n_rotated: int | None = None) -> Positions:
     """The scheme: queries and keys are turned before they meet; `scores(…).content` is without any turn."""
     check_layout(layout)
     return Positions("rotary", rotate=partial(rotate, base=base, layout=layout, n_rotated=n_rotated))

@@ -8,6 +8,8 @@ What query i gets from key j is v_j + a^V_ij: whoever weighs attention by the si
 value zeroing) must take `seen_values`, not `value`. a^K, a^V [query key d] are shared by rows and heads.
 """
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -54,9 +56,9 @@ def shaw_scores(
     scale: float | None = None,
 ) -> PositionedScores:
     """Scaled scores with a^K, and those of content alone (q·k); scale: default 1/sqrt(d_head)."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     content = scaled_dot_scores(query, key, scale)
-    # q_i · a^K_ij for all j at once: a query is a matrix of one row beside its own [key d_head]
-    position = scaled_dot_scores(query.unsqueeze(-2), key_relative, scale).squeeze(-2)
+    position = torch.einsum("...id,ijd->...ij", query, key_relative) * scale
     return PositionedScores(content + position, content)
 
 
@@ -73,7 +75,7 @@ def shaw_attention(
     """Scores, weights and z with relative keys and values; visible: boolean, True = may look."""
     scores = mask_scores(shaw_scores(query, key, key_relative, scale=scale).scores, visible)
     weights = SOFTMAX(scores)
-    z = weights @ value + (weights.unsqueeze(-2) @ value_relative).squeeze(-2)
+    z = weights @ value + torch.einsum("...ij,ijd->...id", weights, value_relative)
     return Attended(scores, weights, z)
 
 

@@ -45,7 +45,7 @@ def sinusoidal_table(
     d_model: int,
     *,
     base: float = 10_000.0,
-    layout: Layout = "interleaved",
+    layout: str = "interleaved",
     start: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "token d_model"]:
@@ -76,7 +76,7 @@ def shift_matrix(k: int, d_model: int, *, base: float = 10_000.0) -> Float[Tenso
     return torch.block_diag(*turns)
 
 
-def sinusoidal(d_model: int, *, base: float = 10_000.0, layout: Layout = "interleaved") -> Positions:
+def sinusoidal(d_model: int, *, base: float = 10_000.0, layout: str = "interleaved") -> Positions:
     """The scheme: the table, as long as the input, added to embeddings."""
     frequencies(d_model, base)
     check_layout(layout)

@@ -82,8 +82,10 @@ def _told(site: Site, trace: Weighed) -> Site:
     if not torch.allclose(made, weights, rtol=1e-3, atol=1e-5, equal_nan=True):
         return replace(site, visible=visible, normalizer=_unknown(site.place, "any"))
 
+    inside, outside = trace.dtype, weights.dtype
+
     def normalize(scores: Tensor) -> Tensor:
-        return softmax(scores.to(trace.dtype or scores.dtype)).to(weights.dtype)
+        return softmax(scores.to(inside or scores.dtype)).to(outside)
 
     row_sum: Any = "one" if hidden is None else "at_most_one"
     return replace(site, visible=visible, normalizer=Normalizer("softmax", normalize, row_sum, hidden=hidden))

@@ -145,7 +145,8 @@ class ByHand(TorchFunctionMode):
         if visible is not None:
             visible = heads.split(visible.expand(*given.lead, *scores.shape[-2:]))
         key, value = (heads.split(given.expanded(tensor)) for tensor in (given.key, given.value))
-        site = Site(place, heads.split(given.query), key, value, scores, softmax(scores), heads.split(out), visible)
+        weights = softmax(scores).to(out.dtype)
+        site = Site(place, heads.split(given.query), key, value, scores, weights, heads.split(out), visible)
         return self._passed(site, out, heads.merge)
 
     def _passed(self, site: Site, out: Tensor, back: Callable[[Tensor], Tensor]) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 # A mask hides a key by a very negative number: the smallest of the type, -inf, or -1e4; a bias is never so large.
 HIDDEN = -1e3
+HALF = (torch.float16, torch.bfloat16)
 SDPA = functional.scaled_dot_product_attention
 MULTI_HEAD = functional.multi_head_attention_forward
 # Kernels that torch's own layers choose where no function mode listens; with one they take the plain way.
@@ -84,7 +85,9 @@ class Fused:
     def scores(self) -> Tensor:
         """Scores with scale and mask, as the formula has them."""
         scale = self.query.shape[-1] ** -0.5 if self.scale is None else self.scale
-        scores = self.query @ self.expanded(self.key).transpose(-1, -2) * scale
+        # The kernel keeps its scores in float32 where the model is in half precision.
+        query, key = (t.float() if t.dtype in HALF else t for t in (self.query, self.expanded(self.key)))
+        scores = query @ key.transpose(-1, -2) * scale
         if self.mask is not None and self.mask.dtype != torch.bool:
             return scores + self.mask
         visible = self.visible

@@ -50,6 +50,8 @@ def _may_cache(module: nn.Module) -> bool:
     parameters, inner = inspect.signature(module.forward).parameters, unwrapped(module)
     if "use_cache" in parameters or not isinstance(inner, PreTrainedModel):
         return "use_cache" in parameters
+    if "use_cache=" in inspect.getsource(type(inner).forward):  # it says so itself
+        return False
     passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     decoder: Any = inner.config.get_text_config(decoder=True)
     return passes_on and decoder is not inner.config and bool(getattr(decoder, "use_cache", False))

@@ -19,7 +19,8 @@ from transformers import AttentionInterface, PretrainedConfig
 
 from attnprobe.attention.seam import running
 from attnprobe.errors import CaptureError
-from attnprobe.models.huggingface.numerics import additive_mask, delegate, own
+from attnprobe.models.huggingface.fused import HALF
+from attnprobe.models.huggingface.numerics import additive_mask, delegate, in_float32, own
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
 NUMERICS = {"delegate": delegate, "own": own}
@@ -131,7 +132,10 @@ def _attend(
         if module.training and options.get("dropout", 0.0) > 0:
             raise CaptureError(f"{place}: in training mode the weights are after dropout; call model.eval()")
         mask = attention_mask if kernel is eager else additive_mask(module, query, key, attention_mask, options)
-        site = NUMERICS[tape.numerics](eager, place, module, query, key, value, mask, options)
+        numerics = NUMERICS[tape.numerics]
+        if kernel is not eager and query.dtype in HALF:
+            numerics = in_float32(numerics)
+        site = numerics(eager, place, module, query, key, value, mask, options)
         if kernel is not eager and not tape.differentiable and not tape.edits_here(place):
             # The model goes on with its own kernel's numbers; the site says how far weights @ value is from them.
             z, _ = kernel(module, query, key, value, attention_mask, **options)

@@ -1,13 +1,14 @@
 """The block in which attention passes a tape on every route; nothing is left changed behind it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from attnprobe.attention.seam import Tape, recording, running
 from attnprobe.models.huggingface.by_hand import ByHand
+from attnprobe.models.huggingface.conditions import check_conditions, uncompiled
 from attnprobe.models.huggingface.interface import routed
 from attnprobe.models.huggingface.runs import Runs, computing
 from attnprobe.models.huggingface.sparse.recording import Recorder
@@ -20,6 +21,7 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
 
     def next_pass(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         if running() is tape:  # generation calls the model once a token
+            check_conditions(module)
             tape.start_pass()
             ids = given.get("input_ids", args[0] if args else None)
             recorder.n_tokens = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else None
@@ -33,7 +35,10 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
     by_hand = ByHand(tape, runs, recorder)
     handle = module.register_forward_pre_hook(next_pass, with_kwargs=True)
     try:
-        with recording(tape), routed(module), runs.watching(computing(module)), recorder.watching(), by_hand:
+        block = recording(tape), routed(module), runs.watching(computing(module)), recorder.watching(), by_hand
+        with uncompiled(), ExitStack() as stack:
+            for part in block:
+                stack.enter_context(part)
             yield by_hand
     finally:
         handle.remove()

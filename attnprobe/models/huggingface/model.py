@@ -1,7 +1,7 @@
 """HuggingFaceModel: any transformers model behind the `Model` interface, unchanged."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,8 @@ from attnprobe.attention.seam import NOTHING, Keep, Tape, silent
 from attnprobe.errors import CaptureError, InputError, RowsError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.answers import answer_of
+from attnprobe.models.huggingface.by_hand import ByHand
+from attnprobe.models.huggingface.conditions import check_conditions, uncompiled
 from attnprobe.models.huggingface.given import Readers
 from attnprobe.models.huggingface.inputs import embedding_override, input_device, model_inputs
 from attnprobe.models.huggingface.listening import listening
@@ -110,7 +112,10 @@ class HuggingFaceModel(Model):
                 for n, i in ids.items()
                 if i is not None
             }
-            mean = weight.mean(0) * getattr(self.embedding, "embed_scale", 1.0)
+            if weight.is_meta:  # on disk: it comes back where it is looked up
+                mean = self.embedding(torch.arange(self.embedding.num_embeddings, device=self._device)).mean(0)
+            else:
+                mean = weight.mean(0) * getattr(self.embedding, "embed_scale", 1.0)
         order = {
             "mask": known.get("mask"),
             "mean": mean,
@@ -165,15 +170,18 @@ class HuggingFaceModel(Model):
         return torch.cat([self._pass([row], tape.of_row(index)) for index, row in enumerate(rows)])
 
     def _pass(self, rows: Sequence[Row], tape: Tape | None) -> Tensor:
+        with evaluating(self.module):
+            check_conditions(self.module)
         inputs, embeddings = model_inputs(self, rows)
-        with evaluating(self.module), embedding_override(self, embeddings):
+        with evaluating(self.module), uncompiled(), embedding_override(self, embeddings):
             if tape is None:
                 with silent():  # an edit that asks the model something is no part of the recording
                     return answer_of(self.module(**inputs), len(rows))
-            with self.listening(tape):
+            with self._listening(tape) as by_hand:
                 answer = answer_of(self.module(**inputs), len(rows))
-        if not tape.seen:
-            raise CaptureError(self._nothing_seen())
+                self._note(by_hand)
+                if not tape.seen:
+                    raise CaptureError(self._nothing_seen())
         return answer
 
     def _nothing_seen(self) -> str:
@@ -188,9 +196,16 @@ class HuggingFaceModel(Model):
     @contextmanager
     def listening(self, tape: Tape) -> Iterator[Tape]:
         """Within the block, attention that runs in the module (or a part of it) passes the tape."""
-        tape.locate, tape.numerics = self._locate, self.numerics
-        with listening(self.module, tape) as by_hand:
+        with self._listening(tape) as by_hand:
             yield tape
+            self._note(by_hand)
+
+    def _listening(self, tape: Tape) -> AbstractContextManager[ByHand]:
+        tape.locate, tape.numerics = self._locate, self.numerics
+        return listening(self.module, tape)
+
+    def _note(self, by_hand: ByHand) -> None:
+        """Remember what a pass showed of attention that cannot be followed."""
         self.unseen = tuple(dict.fromkeys((*self.unseen, *by_hand.unseen)))
         self.blank = tuple(dict.fromkeys((*self.blank, *by_hand.blank)))
 

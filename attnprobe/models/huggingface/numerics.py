@@ -7,7 +7,7 @@ fewer mechanisms, refuses what it does not know, and is the independent witness 
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -62,8 +62,9 @@ class Interception(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in SOFTMAX_CALLS:
-            self.scores = args[0]
-            self.normalize = lambda scores: func(scores, *args[1:], **(kwargs or {}))
+            # Not the whole of args: the normalizer outlives the pass, and would keep the scores alive.
+            self.scores, rest, options = args[0], args[1:], kwargs or {}
+            self.normalize = lambda scores: func(scores, *rest, **options)
         elif func in MATMULS and self.scores is not None:
             self.weights, self.value, self.z = args[0], args[1], out
         elif func in TIMES and args[0] is self.z and isinstance(args[1], Tensor) and args[1].shape[-1:] == (1,):
@@ -115,11 +116,13 @@ def _watched_normalizer(seen: Interception, n_keys: int) -> Normalizer:
     if normalize is None or scores is None or weights is None:
         raise CaptureError("no softmax was seen")
 
+    dtype = weights.dtype
+
     def function(new: Tensor) -> Tensor:
         blind = torch.isneginf(new).all(-1, keepdim=True)
-        return normalize(new.masked_fill(blind, 0.0)).masked_fill(blind, 0.0).to(weights.dtype)
+        return normalize(new.masked_fill(blind, 0.0)).masked_fill(blind, 0.0).to(dtype)
 
-    sinks = scores[..., n_keys:] if seen.share is None else _sink_of(scores, seen.share)
+    sinks = scores[..., n_keys:].clone() if seen.share is None else _sink_of(scores, seen.share)
     if sinks.shape[-1] == 0:
         return Normalizer("softmax", function)
     return Normalizer("softmax with sinks", function, "at_most_one", sinks)
@@ -157,6 +160,42 @@ def own(
     weights = normalizer(scores).to(query.dtype)
     visible = visible_keys(mask)
     return Site(place, query, key, value, scores, weights, weights @ value, visible, normalizer, n_kv_heads=n_kv_heads)
+
+
+def in_float32(numerics: Callable[..., Site]) -> Callable[..., Site]:
+    """The same beside a fused kernel in half precision: it keeps its scores in float32, and so does the site."""
+
+    def wide(given: Any) -> Any:
+        return given.float() if isinstance(given, Tensor) and given.is_floating_point() else given
+
+    def function(
+        eager: Callable[..., Any],
+        place: Place,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        options: dict,
+    ) -> Site:
+        lowest = None if mask is None or not mask.is_floating_point() else mask == torch.finfo(mask.dtype).min
+        mask = wide(mask)
+        if lowest is not None and mask is not None:
+            mask = mask.masked_fill(lowest, torch.finfo(torch.float32).min)
+        options = {name: wide(given) for name, given in options.items()}
+        site = numerics(eager, place, module, wide(query), wide(key), wide(value), mask, options)
+        return _narrowed(site, query.dtype)
+
+    return function
+
+
+def _narrowed(site: Site, dtype: torch.dtype) -> Site:
+    """All but the scores in the numbers of the model."""
+    inner = site.normalizer.function
+    normalizer = replace(site.normalizer, function=lambda scores: inner(scores).to(dtype))
+    tensors = {name: getattr(site, name) for name in ("query", "key", "value", "weights", "z")}
+    narrow: dict[str, Any] = {name: None if t is None else t.to(dtype) for name, t in tensors.items()}
+    return replace(site, normalizer=normalizer, **narrow)
 
 
 def own_normalizer(sinks: Tensor | None, scores: Tensor) -> Normalizer:
