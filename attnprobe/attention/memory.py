@@ -5,8 +5,8 @@
     dictionary      z_i = v_j,  j = argmax_j q_i·k_j       the limit of large beta
     neighbours      z_i = mean of v_j over the k nearest   by q·k, or by distance |q - k|
 
-Soft look-up puts at most (n - k) / k · e^(-beta gap) outside of the k best of n keys; gap is how far the k-th best score
-stands above the next. Keys of one length are ordered alike by q·k and by -|q - k|. Ramsauer et al. 2021, section 2.
+Soft look-up puts at most (n - k) / k · e^(-beta gap) outside of the k best of n keys; gap is how far the k-th best
+score stands above the next. Keys of one length: q·k and -|q - k| rank alike. Ramsauer et al. 2021, section 2.
 """
 
 import math
@@ -128,7 +128,7 @@ def outside_bound(
     if k == n_keys:
         return scores.new_zeros(scores.shape[:-1])
     best = scores.topk(k + 1, dim=-1).values
-    return ((n_keys - k) / n_keys * torch.exp(-beta * (best[..., k - 1] - best[..., k]))).clamp(max=1.0)
+    return ((n_keys - k) / k * torch.exp(-beta * (best[..., k - 1] - best[..., k]))).clamp(max=1.0)
 
 
 def _check_beta(beta: float) -> None:

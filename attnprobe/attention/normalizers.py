@@ -7,7 +7,7 @@ sparsemax         w_j = max(0, s_j - t), sum_j w_j = 1          Martins & Astudi
 entmax15          w_j = max(0, s_j/2 - t)^2, sum_j w_j = 1      Peters, Niculae & Martins 2019: between the two
 hard              w_j = 1 at the largest score, else 0          the first one of a tie; gradients are softmax's
 
-A row of hidden keys alone becomes zeros. `NORMALIZERS` has these; those that draw are in `attnprobe.attention.sampling`.
+A row of hidden keys alone becomes zeros. `NORMALIZERS` has these; those that draw: `attnprobe.attention.sampling`.
 """
 
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnprobe.attention.seam import NOTHING, Tape
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, RowsError
 from attnprobe.example import Example
 from attnprobe.models.evaluator import batch_size, count, edits_of, halving, refuse_unseen
 from attnprobe.models.model import Model
@@ -61,8 +61,7 @@ def layer_calls(model: Model, example: Example, stack: str, kind: str = "self") 
     def note(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if threading.get_ident() != owner:  # another thread runs the same module
             return
-        hidden = output if isinstance(output, Tensor) else output[0]
-        calls.append(LayerCall(block, args, kwargs, hidden.detach()))
+        calls.append(LayerCall(block, args, kwargs, _states(output, 1).detach()))
 
     handles = [b.register_forward_hook(note, with_kwargs=True) for b in blocks.values()]
     try:
@@ -85,7 +84,13 @@ def rerun(model: Model, call: LayerCall, rows: Sequence[Row]) -> Float[Tensor, "
     size = batch_size(call.output.shape[1])
     while len(outputs) < len(rows):
         part = rows[len(outputs) : len(outputs) + size]
-        found = halving(partial(_run, model, call, part), len(part), "rows")
+        try:
+            found = halving(partial(_run, model, call, part), len(part), "rows")
+        except (RowsError, RuntimeError):
+            if len(part) == 1:
+                raise
+            size = 1  # what the layer was given has the batch in an axis of its own (BLOOM's bias, XLNet's tokens)
+            continue
         outputs.extend(found)
         size = min(size, len(found))
     return torch.stack(outputs)
@@ -98,7 +103,13 @@ def _run(model: Model, call: LayerCall, part: Sequence[Row], n: int) -> Tensor:
     tape = Tape(**edits_of(rows), keep=NOTHING, check=False)
     with torch.no_grad(), evaluating(model.module), model.listening(tape):
         output = call.block(*args, **kwargs)
-    return output if isinstance(output, Tensor) else output[0]
+    return _states(output, n)
+
+
+def _states(output: Any, n_rows: int) -> Float[Tensor, "row token d_model"]:
+    """The states that a layer gives out, the rows first; some models (XLNet) have the tokens first."""
+    states: Tensor = output if isinstance(output, Tensor) else output[0]
+    return states.transpose(0, 1) if states.shape[0] != n_rows == states.shape[1] else states
 
 
 def _repeat(given: Any, n: int) -> Any:

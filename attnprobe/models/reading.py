@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnprobe.attention.seam import Keep
-from attnprobe.errors import InputError
+from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
 from attnprobe.models.evaluator import differentiable
 from attnprobe.models.model import Model, Stack
@@ -56,7 +56,10 @@ def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -
     # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
     for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers and "input_ids" in example.inputs else (0.0,):
         row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
-        logits, tape = differentiable(model, [row], keep, required=False)
+        try:
+            logits, tape = differentiable(model, [row], keep, required=False)
+        except CaptureError:  # layers that run without gradients
+            break
         if tape is None or not tape.sites:
             break
         z = tape.sites[0].need("z")

@@ -168,7 +168,8 @@ def test_a_seeded_normalizer_gives_the_same_draw_again_and_leaves_the_global_one
 
 
 VISIBLE = torch.rand(2, 1, 12, 9, generator=torch.Generator().manual_seed(4)) > 0.4
-VISIBLE[0, 0, 5] = False
+VISIBLE[0, 0, 5] = False  # one query sees nothing, another one a single key
+VISIBLE[1, 0, 2] = torch.arange(9) == 7
 
 
 def by_loops(query: Tensor, key: Tensor, value: Tensor, visible: Tensor, bias: Tensor, k: int) -> Tensor:

@@ -34,6 +34,11 @@ def test_an_exact_search_gives_the_records_of_a_sorted_list(k: int):
     assert (found.n_compared == N_RECORDS).all()
 
 
+def test_of_equals_the_first_records_are_found():
+    vector = torch.ones(N_RECORDS, 2, dtype=torch.float64)
+    assert Index(vector).search(vector[:1], 3).record.tolist() == [[0, 1, 2]]
+
+
 def test_fewer_records_than_asked_for_leave_empty_places():
     found = Index(torch.eye(2).double()).search(torch.tensor([[1.0, 2.0]]).double(), k=3)
     assert found.record.tolist() == [[1, 0, -1]]

@@ -13,6 +13,7 @@ Sources: Liu et al. 2018, "Generating Wikipedia by summarizing long sequences", 
 Rae et al. 2020, "Compressive transformers", section 3 (with its mean pooling).
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,8 +27,10 @@ from attnprobe.site import softmax
 
 def look(query: Tensor, key: Tensor, memory: Memory, causal: bool) -> Float[Tensor, "*batch query slot"]:
     """P: softmax over the slots; a query that sees none yet has zeros."""
-    visible = memory.visible(query.shape[-2]).to(query.device) if causal else None
-    return softmax(mask_scores(scaled_dot_scores(query, memory.pool(key)), visible))
+    scores = scaled_dot_scores(query, memory.pool(key))
+    if not causal:
+        return torch.softmax(scores, dim=-1)
+    return softmax(mask_scores(scores, memory.visible(query.shape[-2]).to(query.device)))
 
 
 def memory_compressed_weights(

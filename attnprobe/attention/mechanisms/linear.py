@@ -17,10 +17,14 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attnprobe.attention.masks import causal_mask
 from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.errors import InputError, NumericsError
+
+# Tokens whose running sums are taken together: the causal form is fastest near the width of a head.
+BLOCK = 64
 
 
 def elu_features(x: Float[Tensor, "*batch token d_head"]) -> Float[Tensor, "*batch token d_head"]:
@@ -103,20 +107,38 @@ def kernel_mix(
     value: Float[Tensor, "*batch key d_value"],
     causal: bool = False,
 ) -> Float[Tensor, "*batch query d_value"]:
-    """The mixed values of any positive features, by sums over the keys; causal: memory n feature d_value."""
-    if not causal:
-        mixed = query_features @ (key_features.mT @ value)
-        return _shares(mixed, query_features @ key_features.sum(-2)[..., None])
-    n_before = key_features.shape[-2] - query_features.shape[-2]
+    """The mixed values of any positive features, by sums over the keys; a column of ones makes the sum of fits."""
+    with_ones = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
+    if causal:
+        mixed = running_mix(query_features, key_features, with_ones)
+    else:
+        mixed = query_features @ (key_features.mT @ with_ones)
+    return _shares(mixed[..., :-1], mixed[..., -1:])
+
+
+def running_mix(
+    query_features: Float[Tensor, "*batch query feature"],
+    key_features: Float[Tensor, "*batch key feature"],
+    value: Float[Tensor, "*batch key d_value"],
+) -> Float[Tensor, "*batch query d_value"]:
+    """phi(q_i) sum_(j <= i) phi(k_j) v_j^T, not yet divided; the last query is at the last key.
+
+    Token by token the sums would be n matrices. Here they are one a block; within its block a query meets the keys.
+    """
+    n_queries, n_before = query_features.shape[-2], key_features.shape[-2] - query_features.shape[-2]
     if n_before < 0:
         raise InputError(
             f"causal attention needs at least as many keys as queries, got {key_features.shape[-2]} keys and "
-            f"{query_features.shape[-2]} queries; the last query is at the last key"
+            f"{n_queries} queries; the last query is at the last key"
         )
-    sums = torch.einsum("...kf,...kv->...kfv", key_features, value).cumsum(-3)[..., n_before:, :, :]
-    mass = key_features.cumsum(-2)[..., n_before:, :]
-    mixed = torch.einsum("...qf,...qfv->...qv", query_features, sums)
-    return _shares(mixed, (query_features * mass).sum(-1, keepdim=True))
+    start = key_features[..., :n_before, :].mT @ value[..., :n_before, :]
+    rest = (query_features, key_features[..., n_before:, :], value[..., n_before:, :])
+    queries, keys, values = (
+        pad(x, (0, 0, 0, -n_queries % BLOCK)).unflatten(-2, (-1, BLOCK)) for x in rest
+    )  # [*batch block token width]
+    sums = torch.cat([start[..., None, :, :], (keys.mT @ values)[..., :-1, :, :]], dim=-3).cumsum(-3)
+    within = (queries @ keys.mT).tril()
+    return (queries @ sums + within @ values).flatten(-3, -2)[..., :n_queries, :]
 
 
 def _shares(mixed: Tensor, mass: Float[Tensor, "*batch query 1"]) -> Tensor:

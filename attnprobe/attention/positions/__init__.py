@@ -86,7 +86,9 @@ class Positions(nn.Module):
 NONE = Positions("none")
 
 
-def positions_of(n_queries: int, n_keys: int | None = None, *, device: torch.device | None = None) -> Int[Tensor, " q"]:
+def positions_of(
+    n_queries: int, n_keys: int | None = None, *, device: torch.device | None = None
+) -> Int[Tensor, " query"]:
     """Where the queries stand among the keys 0, 1, …: the last at the last key."""
     at_least("n_queries", n_queries, 1)
     n_keys = n_queries if n_keys is None else n_keys

@@ -142,12 +142,21 @@ def _inputs(row: Row) -> dict[str, Any]:
     return inputs
 
 
+def _turned(given: Any, ids: Tensor | None) -> bool:
+    """Whether what is looked up are the ids with tokens and rows exchanged."""
+    if ids is None or not isinstance(given, Tensor) or ids.ndim != 2 or given.shape != ids.T.shape:
+        return False
+    return not torch.equal(given, ids) and torch.equal(given, ids.T)
+
+
 # The embeddings that this context puts in; other threads that run the same module meanwhile have none.
 _override: ContextVar[Tensor | None] = ContextVar("attnprobe_embeddings", default=None)
 
 
 @contextmanager
-def embedding_override(model: "HuggingFaceModel", embeddings: Tensor | None) -> Iterator[None]:
+def embedding_override(
+    model: "HuggingFaceModel", embeddings: Tensor | None, ids: Tensor | None = None
+) -> Iterator[None]:
     """Within the block, the first look-up of a batch of this shape gives `embeddings` instead."""
     if embeddings is None:
         yield
@@ -155,10 +164,15 @@ def embedding_override(model: "HuggingFaceModel", embeddings: Tensor | None) -> 
     used: list[bool] = []
 
     def hook(part: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        if used or _override.get() is not embeddings or output.shape[:2] != embeddings.shape[:2]:
+        if used or _override.get() is not embeddings:
             return output
-        used.append(True)
-        return embeddings.to(output.dtype)
+        if output.shape[:2] == embeddings.shape[:2] and not (args and _turned(args[0], ids)):
+            used.append(True)
+            return embeddings.to(output.dtype)
+        if args and _turned(args[0], ids):  # the tokens first (XLNet)
+            used.append(True)
+            return embeddings.transpose(0, 1).to(output.dtype)
+        return output
 
     weight = getattr(model.embedding, "weight", None)
     shared = [p for p in model.module.modules() if isinstance(p, nn.Embedding) and p.weight is weight]

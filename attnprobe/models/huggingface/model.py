@@ -173,7 +173,7 @@ class HuggingFaceModel(Model):
         with evaluating(self.module):
             check_conditions(self.module)
         inputs, embeddings = model_inputs(self, rows)
-        with evaluating(self.module), uncompiled(), embedding_override(self, embeddings):
+        with evaluating(self.module), uncompiled(), embedding_override(self, embeddings, inputs.get("input_ids")):
             if tape is None:
                 with silent():  # an edit that asks the model something is no part of the recording
                     return answer_of(self.module(**inputs), len(rows))
