@@ -36,6 +36,8 @@ _HOMES = {
     "projections": "models.projections",
     "replace_weights": "intervention",
     "silence_head": "intervention",
+    "swap": "swapping",
+    "swapped": "attention_swap",
     "uniform": "intervention",
     "zero_value": "intervention",
 }
@@ -44,6 +46,7 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from attnprobe.attention.seam import Keep as Keep
+    from attnprobe.attention_swap import swapped as swapped
     from attnprobe.attributing import attribute as attribute
     from attnprobe.attribution import Attribution as Attribution
     from attnprobe.capture import Capture as Capture
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from attnprobe.models.projections import projections as projections
     from attnprobe.models.rows import Row as Row
     from attnprobe.site import Site as Site
+    from attnprobe.swapping import swap as swap
     from attnprobe.target import Target as Target
 
 

@@ -5,8 +5,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnprobe.attention.masks import to_visible, warn_blind_rows
+from attnprobe.attention.mechanisms import Mechanism
+from attnprobe.attention.mechanisms.softmax import softmax_mix
+from attnprobe.attention.positions import NONE, Positions, positions_of
 from attnprobe.attention.scores import scaled_dot_product_attention
-from attnprobe.attention.seam import observe
+from attnprobe.attention.seam import observe, running
 from attnprobe.errors import InputError
 from attnprobe.site import SOFTMAX, Normalizer, Place, Site
 
@@ -25,7 +28,9 @@ class MultiHeadAttention(nn.Module):
     """n_heads attentions side by side, each with its own projections: output = concat(z^1 … z^H) W_O + b_O.
 
     d_head: width of a query and key (default d_model / n_heads); d_value: width of a value (default d_head);
-    d_context: width of what cross-attention looks at (default d_model); scale: default 1/sqrt(d_head).
+    d_context: width of what cross-attention looks at (default d_model); scale: default 1/sqrt(d_head). positions: a
+    scheme that turns queries and keys or adds to their scores. mechanism: another way from query, key, value to z, by
+    name (`attnprobe.attention.mechanisms`) or as a `Mechanism` with its options; default: the softmax of scaled scores.
     """
 
     def __init__(
@@ -39,8 +44,14 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         scale: float | None = None,
         normalizer: Normalizer = SOFTMAX,
+        positions: Positions = NONE,
+        mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
+        if mechanism is not None and (scale is not None or normalizer is not SOFTMAX):
+            raise InputError("scale and normalizer go with the softmax; another mechanism has options of its own")
+        self.positions = positions
+        self.mechanism = None if mechanism is None else Mechanism.of(mechanism)
         if n_heads < 1 or (d_head is None and d_model % n_heads):
             raise InputError(
                 f"d_model = {d_model} is not divisible by n_heads = {n_heads}; choose others or give d_head"
@@ -79,17 +90,48 @@ class MultiHeadAttention(nn.Module):
             split_heads(projection(tokens), self.n_heads)
             for projection, tokens in ((self.query, x), (self.key, source), (self.value, source))
         )
+        if self.positions.rotate is not None:
+            places = positions_of(x.shape[1], source.shape[1], device=x.device)
+            query, key = self.positions.rotate(query, places), self.positions.rotate(key, None)
+        if self.positions.bias is not None:
+            bias = self.positions.bias(x.shape[1], source.shape[1]).to(query)
+            score_bias = bias if score_bias is None else score_bias + bias
         mask = to_visible(visible, (x.shape[0], self.n_heads, x.shape[1], source.shape[1]))
         warn_blind_rows(mask)
-
-        def build(place: Place) -> Site:
-            scores, weights, z = scaled_dot_product_attention(
-                query, key, value, visible=mask, bias=score_bias, scale=self.scale, normalizer=self.normalizer
-            )
-            return Site(place, query, key, value, scores, weights, z, mask, self.normalizer)
-
-        z = observe(self, build, cross=context is not None)
+        z = observe(
+            self,
+            lambda place: self._site(place, query, key, value, mask, score_bias),
+            cross=context is not None,
+            fallback=lambda: self._mixed(query, key, value, mask, score_bias),
+        )
         return self.output(merge_heads(z))
+
+    def _site(
+        self, place: Place, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None
+    ) -> Site:
+        """What somebody asked to see. z is the one of `_mixed`, so that looking changes nothing."""
+        if self.mechanism is not None:
+            return self.mechanism.site(place, query, key, value, mask, bias)
+        scores, weights, z = scaled_dot_product_attention(
+            query, key, value, visible=mask, bias=bias, scale=self.scale, normalizer=self.normalizer
+        )
+        tape = running()
+        if tape is None or not tape.differentiable:  # gradients reach the weights where z is made of them
+            z = self._mixed(query, key, value, mask, bias)
+        return Site(place, query, key, value, scores, weights, z, mask, self.normalizer)
+
+    def _mixed(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None
+    ) -> Float[Tensor, "batch head query d_value"]:
+        """z alone, the fastest way."""
+        if self.mechanism is not None:
+            return self.mechanism.z(query, key, value, mask, bias)
+        if self.normalizer is SOFTMAX and bias is None:
+            scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+            return softmax_mix(query, key, value, scale, mask)
+        return scaled_dot_product_attention(
+            query, key, value, visible=mask, bias=bias, scale=self.scale, normalizer=self.normalizer
+        ).z
 
     def head_outputs(self, z: Float[Tensor, "batch head query d_value"]) -> Float[Tensor, "batch head query d_model"]:
         """What each head adds to the output: z^h W_O^h; their sum plus b_O is the output."""

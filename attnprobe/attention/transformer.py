@@ -4,14 +4,17 @@ Both take embeddings, so that a question may change them: `network(network.token
 There is no dropout: these networks are read, and trained on small tasks.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnprobe.attention.masks import causal_mask, padding_mask
+from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.multihead import MultiHeadAttention
+from attnprobe.attention.positions import Positions
+from attnprobe.attention.positions.learned import learned
 from attnprobe.errors import InputError, nearest
 
 Norm = Literal["pre", "post"]
@@ -20,15 +23,16 @@ Norm = Literal["pre", "post"]
 class Block(nn.Module):
     """Attention, then an MLP on each token, both added to the residual stream.
 
-    norm="pre": x + f(LN(x)) (GPT-2); norm="post": LN(x + f(x)) (Vaswani et al. 2017, BERT).
+    norm="pre": x + f(LN(x)) (GPT-2); norm="post": LN(x + f(x)) (Vaswani et al. 2017, BERT). attention: options of
+    `MultiHeadAttention` (positions, mechanism, …).
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_mlp: int, norm: str = "pre") -> None:
+    def __init__(self, d_model: int, n_heads: int, d_mlp: int, norm: str = "pre", **attention: Any) -> None:
         super().__init__()
         if norm not in get_args(Norm):
             raise InputError(f"a block has norm 'pre' or 'post', got '{norm}'; {nearest(norm, get_args(Norm))}")
         self.norm = norm
-        self.attention = MultiHeadAttention(d_model, n_heads)
+        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
         self.attention_norm = nn.LayerNorm(d_model)
         self.mlp = nn.Sequential(nn.Linear(d_model, d_mlp), nn.GELU(), nn.Linear(d_mlp, d_model))
         self.mlp_norm = nn.LayerNorm(d_model)
@@ -45,7 +49,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embeddings plus learned positions, through blocks; what the encoder and the decoder have in common."""
+    """Embeddings with positions, through blocks; what the encoder and the decoder have in common.
+
+    positions: a scheme (default: a learned table of max_length rows). mechanism: of every attention.
+    """
 
     stack = "encoder"
 
@@ -59,12 +66,17 @@ class Transformer(nn.Module):
         d_mlp: int | None = None,
         max_length: int = 64,
         norm: str = "pre",
+        positions: Positions | None = None,
+        mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
         self.max_length = max_length
         self.token_embedding = nn.Embedding(n_vocabulary, d_model)
-        self.position_embedding = nn.Embedding(max_length, d_model)
-        self.blocks = nn.ModuleList(Block(d_model, n_heads, d_mlp or 4 * d_model, norm) for _ in range(n_layers))
+        self.positions = learned(max_length, d_model) if positions is None else positions
+        inside = {"positions": self.positions, "mechanism": mechanism}
+        self.blocks = nn.ModuleList(
+            Block(d_model, n_heads, d_mlp or 4 * d_model, norm, **inside) for _ in range(n_layers)
+        )
         # Pre-LN leaves the stream unnormalised at its end; post-LN has normalised it already.
         self.final_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
 
@@ -77,7 +89,7 @@ class Transformer(nn.Module):
             raise InputError(
                 f"{length} tokens are more than the {self.max_length} positions of this model; shorten the input"
             )
-        x = embeddings + self.position_embedding.weight[:length]
+        x = self.positions.embed(embeddings)
         for block in self.blocks:
             x = block(x, visible)
         return self.final_norm(x)
@@ -86,8 +98,8 @@ class Transformer(nn.Module):
 class TransformerClassifier(Transformer):
     """Encoder whose first token is read out: logits = W x_0 + b."""
 
-    def __init__(self, n_vocabulary: int, n_classes: int, **sizes: int | str | None) -> None:
-        super().__init__(n_vocabulary, **sizes)  # type: ignore[arg-type]
+    def __init__(self, n_vocabulary: int, n_classes: int, **sizes: Any) -> None:
+        super().__init__(n_vocabulary, **sizes)
         self.classifier = nn.Linear(self.token_embedding.embedding_dim, n_classes)
 
     def forward(
@@ -103,8 +115,8 @@ class TransformerLanguageModel(Transformer):
 
     stack = "decoder"
 
-    def __init__(self, n_vocabulary: int, **sizes: int | str | None) -> None:
-        super().__init__(n_vocabulary, **sizes)  # type: ignore[arg-type]
+    def __init__(self, n_vocabulary: int, **sizes: Any) -> None:
+        super().__init__(n_vocabulary, **sizes)
         self.unembedding = nn.Linear(self.token_embedding.embedding_dim, n_vocabulary, bias=False)
 
     def forward(

@@ -25,9 +25,7 @@ from attnprobe.errors import InputError, nearest
 PatchPositions = Literal["learned", "grid", "none"]
 
 
-def to_patches(
-    pictures: Float[Tensor, "batch channel height width"], side: int
-) -> Float[Tensor, "batch patch pixel"]:
+def to_patches(pictures: Float[Tensor, "batch channel height width"], side: int) -> Float[Tensor, "batch patch pixel"]:
     """Squares of side x side pixels, row by row; a patch is its channels one after another, each row by row.
 
     >>> to_patches(torch.arange(16.0).reshape(1, 1, 4, 4), 2)[0, 1].tolist()
@@ -79,7 +77,9 @@ class PictureEncoder(nn.Module):
         super().__init__()
         if positions not in get_args(PatchPositions):
             known = get_args(PatchPositions)
-            raise InputError(f"positions of patches are {', '.join(known)}, got '{positions}'; {nearest(positions, known)}")
+            raise InputError(
+                f"positions of patches are {', '.join(known)}, got '{positions}'; {nearest(positions, known)}"
+            )
         to_patches(torch.zeros(1, 1, *size), side)  # refuses what does not tile
         self.side, self.grid = side, (size[0] // side, size[1] // side)
         n_patches = self.grid[0] * self.grid[1]

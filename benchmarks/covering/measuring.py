@@ -89,9 +89,7 @@ def _captured(row: Measured, built: Built) -> Measured:
     try:
         capture = model.capture(example_of(built), keep=Keep.of(*KEPT), check="full")
     except AttnprobeError as error:
-        kind = "no attention" if "no attention weights" in str(error) else "refused"
-        row = replace(row, attention=kind == "refused", reason=f"{type(error).__name__}: {_line(error)}")
-        return row
+        return replace(row, attention=_attends(built, model), reason=f"{type(error).__name__}: {_line(error)}")
     row = replace(
         row, attention=True, sites=len(capture.sites), route="+".join(sorted({s.place.route for s in capture.sites}))
     )
@@ -144,6 +142,14 @@ def _farthest_row(found: Tensor, weights: Tensor) -> float:
     """How far the worst row of a map is from the nearest row of the same head of another."""
     distances = torch.cdist(found.flatten(0, 1).double(), weights.flatten(0, 1).double(), p=float("inf"))
     return float(distances.min(-1).values.max())
+
+
+def _attends(built: Built, model: Any) -> bool:
+    """Whether any attention runs, seen or not, in a model whose capture was refused."""
+    tape = Tape(n_rows=1, keep=Keep(frozenset()), check=False)
+    with torch.no_grad(), model.listening(tape):
+        built.module(**built.inputs)
+    return bool(tape.seen or model.unseen)
 
 
 def _whole_sites(built: Built, model: Any) -> list[Site]:

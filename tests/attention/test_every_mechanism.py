@@ -85,8 +85,8 @@ def test_the_map_is_the_derivative_of_z_by_the_values(name: str, options: dict[s
 @every_case
 def test_rows_of_the_map_sum_to_what_the_registry_says(name: str, options: dict[str, Any]):
     query, key, _ = inputs_of(name, 2)
-    sums = Mechanism.of(name, **options).weights(query, key).sum(-1)
-    row_sum = mechanisms[name].facts.get("row_sum", "one")
+    mechanism = Mechanism.of(name, **options)
+    sums, row_sum = mechanism.weights(query, key).sum(-1), mechanism.row_sum
     assert row_sum in ("one", "at_most_one", "any")
     if row_sum == "one":
         assert (sums - 1).abs().max() < TOLERANCE
@@ -230,7 +230,7 @@ def test_a_site_of_the_mechanism_shows_the_same_map_and_z(name: str):
     site = mechanism.site(Place("model", "self", 0, ""), *tensors)
     assert torch.equal(site.need("z"), mechanism.z(*tensors))
     assert torch.equal(site.need("weights"), mechanism.weights(*tensors[:2]))
-    assert site.normalizer.row_sum == mechanisms[name].facts.get("row_sum", "one")
+    assert site.normalizer.row_sum == mechanism.row_sum
 
 
 @every_name

@@ -67,7 +67,7 @@ def test_rounds_weigh_by_their_share_of_the_exponentials():
         sums, parts = [], []
         for one in rounds:
             keys = sorted(one[i] - {i})
-            n_found = torch.tensor([sum(j in other[i] for other in rounds) for j in keys])
+            n_found = torch.tensor([sum(j in other[i] for other in rounds) for j in keys], dtype=x.dtype)
             scores = torch.tensor([float(x[i] @ x[j] / x[j].norm()) for j in keys], dtype=x.dtype) - n_found.log()
             sums.append(torch.logsumexp(scores, 0))
             parts.append(torch.softmax(scores, 0) @ value[keys] if keys else torch.zeros_like(value[0]))

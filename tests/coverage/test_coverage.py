@@ -1,5 +1,8 @@
 """Capture on one type of each kind; `benchmarks/coverage.py` runs all of them."""
 
+import csv
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +12,8 @@ from attnprobe.models.model import Stack, facts_of
 from benchmarks.covering import measure
 from benchmarks.covering.tables import badge, coverage_text
 from benchmarks.tiny_models import build
+
+ROOT = Path(__file__).parent.parent.parent
 
 # How the attention of each type is computed, and reached.
 REGISTRY = ["bert", "albert", "gpt2", "llama", "gemma2", "t5", "bart", "modernbert", "deepseek_v3", "vit", "clip"]
@@ -66,3 +71,13 @@ def test_the_report_counts_what_the_rows_say():
     assert badge(rows).startswith("exact on 1 of 1 attention-bearing model types of transformers (1 not built: ")
     text = coverage_text(rows, "Argued.")
     assert "3 types, 2 built, 1 of them run attention, 1 exact (100.0%)" in text and "no_such_type" in text
+
+
+def test_the_readme_says_what_the_kept_table_counts():
+    with (ROOT / "benchmarks" / "coverage.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    attending = [row for row in rows if row["built"] == row["attention"] == "True"]
+    exact = [row for row in attending if row["exact"] == "True"]
+    not_built = sum(row["built"] == "False" for row in rows)
+    said = f"exact on {len(exact)} of {len(attending)} attention-bearing model types of transformers ({not_built} types"
+    assert said in (ROOT / "README.md").read_text("utf-8").replace("\n", " ")

@@ -19,8 +19,8 @@ from attnprobe.errors import InputError
 from attnprobe.registry import Entry, Registry
 from attnprobe.site import Normalizer, Place, RowSum, Site
 
-# weights: the map as a function; row_sum: what its rows sum to ("one", "at_most_one", "any"); cost: in n;
-# formula: for people.
+# weights: the map as a function; row_sum: what its rows sum to ("one", "at_most_one", "any"), or a function of the
+# options that says it; cost: in n; formula: for people.
 mechanisms = Registry("mechanism", "attnprobe.attention.mechanisms", ("weights", "row_sum", "cost", "formula"))
 
 # Arguments that every mechanism may take; whatever else it names is an option of its own.
@@ -43,6 +43,13 @@ class Mechanism:
         chosen = entry.check_options({name: value for name, value in options.items() if value is not None})
         return cls(entry, {name: value for name, value in chosen.items() if name not in ASKED})
 
+    @property
+    def row_sum(self) -> RowSum:
+        """What the rows of its map sum to, with these options."""
+        said = self.entry.facts.get("row_sum", "one")
+        found: RowSum = said(self.options) if callable(said) else said
+        return found
+
     def z(
         self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
@@ -50,9 +57,7 @@ class Mechanism:
         found: Tensor = self.entry.function(query, key, value, **self._asked(visible, bias), **self.options)
         return found
 
-    def weights(
-        self, query: Tensor, key: Tensor, visible: Tensor | None = None, bias: Tensor | None = None
-    ) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """The map [*batch query key] that the mechanism implies: z = weights @ value."""
         function = self.entry.facts.get("weights")
         if function is None:
@@ -72,8 +77,7 @@ class Mechanism:
         """A site whose weights are the implied map and whose z is the mechanism's own."""
         weights = self.weights(query, key, visible, bias)
         z = self.z(query, key, value, visible, bias)
-        row_sum: RowSum = self.entry.facts.get("row_sum", "one")
-        normalizer = Normalizer(self.entry.name, self._refuse, row_sum)
+        normalizer = Normalizer(self.entry.name, self._refuse, self.row_sum)
         return Site(place, query, key, value, None, weights, z, visible, normalizer)
 
     def _refuse(self, scores: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def scaled_dot_weights(
     family="softmax",
     source="Vaswani et al. 2017, section 3.2.1",
     weights=scaled_dot_weights,
-    row_sum="any",
+    row_sum=lambda options: get_normalizer(options["normalizer"]).row_sum,
     cost="n²",
     formula="softmax(QKᵀ/√d) V",
 )

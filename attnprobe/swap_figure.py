@@ -1,0 +1,132 @@
+"""Figures of swaps: a row a layer (the last: all at once), a column a mechanism; `axes.figure.savefig(path)` saves one.
+
+>>> from attnprobe import swap
+>>> from attnprobe.swap_figure import swap_panels
+>>> found = [swap(model, name, texts) for name in ("hard", "uniform", "linear")]     # doctest: +SKIP
+>>> swap_panels(found)[0].figure.savefig("swaps.svg")                                # doctest: +SKIP
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attnprobe.appearance import INK, MUTED, look, number, signed
+from attnprobe.colours import diverging, sequential
+from attnprobe.errors import InputError, nearest
+from attnprobe.swapping import ALL, Swap
+
+# What each measure is called, its range (None: as the numbers are), and whether it has a sign.
+MEASURES: dict[str, tuple[str, float | None, float | None, bool]] = {
+    "kept": ("share of predictions kept", 0, 1, False),
+    "kl": ("KL divergence of the prediction, nats", 0, None, False),
+    "total_variation": ("total variation of the prediction", 0, 1, False),
+    "change": ("change of the target", None, None, True),
+    "kendall_tau": ("Kendall’s τ, scores before and after", -1, 1, True),
+}
+PANELS = (("kept", ""), ("kl", ""), ("kendall_tau", "raw_attention"), ("kendall_tau", "input_x_gradient"))
+
+
+def swap_heatmap(
+    swaps: pd.DataFrame | Swap | Sequence[Swap],
+    *,
+    measure: str = "kept",
+    method: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """The mean over texts of one measure, layer by mechanism; empty where there is none.
+
+    swaps: what swap() found, several for several columns, or their frames put together. method: whose scores, for
+    "kendall_tau" (default: the first there is).
+    """
+    table = _frame(swaps)
+    if measure not in MEASURES:
+        raise InputError(f"no measure is named '{measure}'; {nearest(measure, MEASURES)}")
+    rows = table[table.measure == measure]
+    known = list(dict.fromkeys(rows.method))
+    method = method or (known[0] if known else "")
+    rows = rows[rows.method == method].assign(row=_labels(rows))
+    if rows.empty:
+        raise InputError(
+            f"the swaps have no '{measure}'" + (f" of '{method}'; {nearest(method, known)}" if method else "")
+        )
+    means = rows.pivot_table(index="row", columns="mechanism", values="mean", sort=False, dropna=False)
+    means = means.loc[sorted(means.index, key=lambda name: name.startswith(ALL)), list(dict.fromkeys(rows.mechanism))]
+    name, low, high, has_sign = MEASURES[measure]
+    size = float(means.abs().max().max()) or 1.0
+    axes = ax or _axes(means.shape, 1)[0]
+    sns.heatmap(
+        means,
+        vmin=-size if low is None else low,
+        vmax=size if high is None else high,
+        cmap=diverging(root=False) if has_sign else sequential(),
+        annot=means.map(lambda x: "" if x != x else signed(x, 2) if has_sign else number(x, 2)),
+        fmt="",
+        linewidths=1,
+        annot_kws={"color": INK, "fontsize": 8},
+        cbar_kws={"label": name},
+        ax=axes,
+    )
+    n_texts = int(rows.n.max())
+    title = f"{look(method).label}: {name}" if method else name
+    axes.set_title(f"{title}; mean of {n_texts} texts", fontsize=9, color=MUTED, loc="left")
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(axis="y", rotation=0)
+    for label in axes.get_xticklabels():
+        label.set(rotation=45, ha="right", rotation_mode="anchor")
+    return axes
+
+
+def swap_panels(
+    swaps: pd.DataFrame | Swap | Sequence[Swap], *, panels: Sequence[tuple[str, str]] = PANELS
+) -> list[Axes]:
+    """Several heat maps side by side, each of a measure and a method (no method: ""); those that are not there fall out."""
+    table = _frame(swaps)
+    there = set(zip(table.measure, table.method, strict=True))
+    shown = [panel for panel in panels if panel in there]
+    if not shown:
+        raise InputError(f"the swaps have none of {', '.join(measure for measure, _ in panels)}")
+    shape = len(set(_labels(table))), table.mechanism.nunique()
+    return [
+        swap_heatmap(table, measure=measure, method=method, ax=axes)
+        for (measure, method), axes in zip(shown, _axes(shape, len(shown)), strict=True)
+    ]
+
+
+def _frame(swaps: pd.DataFrame | Swap | Sequence[Swap]) -> pd.DataFrame:
+    """One table of all swaps; `InputError` for a table without its columns."""
+    if isinstance(swaps, pd.DataFrame):
+        table = swaps
+    else:
+        given = [swaps] if isinstance(swaps, Swap) else list(swaps)
+        table = pd.concat([pd.DataFrame(), *(one.to_frame() for one in given)], ignore_index=True)
+    missing = [c for c in ("mechanism", "stack", "kind", "layer", "measure", "method", "mean", "n") if c not in table]
+    if missing or table.empty:
+        raise InputError(
+            "a swap's figure takes what swap() gives; " + (f"missing: {missing}" if missing else "no rows")
+        )
+    return table
+
+
+def _labels(table: pd.DataFrame) -> list[str]:
+    """What a row is called: its layer, with the stack where there are several; "all layers" of the last one."""
+    single = table[table.layer != ALL][["stack", "kind"]].drop_duplicates().shape[0] < 2
+    return [
+        f"{ALL} layers" if layer == ALL else f"layer {layer}" if single else f"{stack} {kind} {layer}"
+        for stack, kind, layer in zip(table.stack, table.kind, table.layer, strict=True)
+    ]
+
+
+def _axes(shape: tuple[int, int], n_panels: int) -> list[Any]:
+    """Axes of a figure of their own, two panels a row, without pyplot: nothing has to be closed."""
+    columns = min(2, n_panels)
+    lines = -(-n_panels // columns)
+    width, height = max(4.8, 2.6 + 0.62 * shape[1]), 1.7 + 0.3 * shape[0]
+    figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for spare in axes[n_panels:]:
+        spare.remove()
+    return axes[:n_panels]
