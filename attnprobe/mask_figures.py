@@ -133,6 +133,7 @@ def _draw(first: np.ndarray, n_layers: int, tokens: Sequence[str] | None, axes: 
     )
     if (bar := axes.collections[0].colorbar) is not None:
         bar.ax.minorticks_off()
+        bar.outline.set_visible(True)  # 0 has the colour of the paper
     axes.set(xlabel="key", ylabel="query")
     axes.tick_params(axis="y", rotation=0)
     return axes

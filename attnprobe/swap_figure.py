@@ -42,21 +42,12 @@ def swap_heatmap(
     swaps: what swap() found, several for several columns, or their frames put together. method: whose scores, for
     "kendall_tau" (default: the first there is).
     """
-    table = _frame(swaps)
-    if measure not in MEASURES:
-        raise InputError(f"no measure is named '{measure}'; {nearest(measure, MEASURES)}")
-    rows = table[table.measure == measure]
-    known = list(dict.fromkeys(rows.method))
-    method = method or (known[0] if known else "")
-    rows = rows[rows.method == method].assign(row=_labels(rows))
-    if rows.empty:
-        raise InputError(
-            f"the swaps have no '{measure}'" + (f" of '{method}'; {nearest(method, known)}" if method else "")
-        )
-    means = rows.pivot_table(index="row", columns="mechanism", values="mean", sort=False, dropna=False)
-    means = means.loc[sorted(means.index, key=lambda name: name.startswith(ALL)), list(dict.fromkeys(rows.mechanism))]
+    rows = _rows(_frame(swaps), measure, method)
+    # As they come, but all layers at once last: swaps of different layers may have come in any order.
+    order = sorted(dict.fromkeys(rows.row), key=lambda name: name.startswith(ALL))
+    means = rows.pivot(index="row", columns="mechanism", values="mean").loc[order, list(dict.fromkeys(rows.mechanism))]
     name, low, high, has_sign = MEASURES[measure]
-    size = float(means.abs().max().max()) or 1.0
+    size = float(means.abs().max().fillna(0).max()) or 1.0
     axes = ax or _axes(means.shape, 1)[0]
     sns.heatmap(
         means,
@@ -70,9 +61,8 @@ def swap_heatmap(
         cbar_kws={"label": name},
         ax=axes,
     )
-    n_texts = int(rows.n.max())
-    title = f"{look(method).label}: {name}" if method else name
-    axes.set_title(f"{title}; mean of {n_texts} texts", fontsize=9, color=MUTED, loc="left")
+    title = f"{look(method).label}: {name}" if (method := rows.method.iloc[0]) else name
+    axes.set_title(f"{title}; mean of {int(rows.n.max())} texts", fontsize=9, color=MUTED, loc="left")
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", rotation=0)
     for label in axes.get_xticklabels():
@@ -83,7 +73,7 @@ def swap_heatmap(
 def swap_panels(
     swaps: pd.DataFrame | Swap | Sequence[Swap], *, panels: Sequence[tuple[str, str]] = PANELS
 ) -> list[Axes]:
-    """Several heat maps side by side, each of a measure and a method (no method: ""); those that are not there fall out."""
+    """Several heat maps side by side, each of a measure and a method ("": none); what is not there falls out."""
     table = _frame(swaps)
     there = set(zip(table.measure, table.method, strict=True))
     shown = [panel for panel in panels if panel in there]
@@ -94,6 +84,24 @@ def swap_panels(
         swap_heatmap(table, measure=measure, method=method, ax=axes)
         for (measure, method), axes in zip(shown, _axes(shape, len(shown)), strict=True)
     ]
+
+
+def _rows(table: pd.DataFrame, measure: str, method: str) -> pd.DataFrame:
+    """The rows of one measure and method, each with the name of its layer; `InputError` where there are none."""
+    if measure not in MEASURES:
+        raise InputError(f"no measure is named '{measure}'; {nearest(measure, MEASURES)}")
+    rows = table[table.measure == measure]
+    known = list(dict.fromkeys(rows.method))
+    method = method or (known[0] if known else "")
+    rows = rows[rows.method == method]
+    if rows.empty:
+        raise InputError(
+            f"the swaps have no '{measure}'" + (f" of '{method}'; {nearest(method, known)}" if method else "")
+        )
+    rows = rows.assign(row=_labels(rows))
+    if rows.duplicated(["row", "mechanism"]).any():
+        raise InputError("the swaps have a mechanism twice; give each once, and of one model")
+    return rows
 
 
 def _frame(swaps: pd.DataFrame | Swap | Sequence[Swap]) -> pd.DataFrame:
@@ -116,7 +124,7 @@ def _labels(table: pd.DataFrame) -> list[str]:
     single = table[table.layer != ALL][["stack", "kind"]].drop_duplicates().shape[0] < 2
     return [
         f"{ALL} layers" if layer == ALL else f"layer {layer}" if single else f"{stack} {kind} {layer}"
-        for stack, kind, layer in zip(table.stack, table.kind, table.layer, strict=True)
+        for stack, kind, layer in table[["stack", "kind", "layer"]].itertuples(index=False)
     ]
 
 

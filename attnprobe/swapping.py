@@ -103,6 +103,7 @@ def swap(
     heads: Index = None,
     stack: str | None = None,
     kind: Kind | None = None,
+    each: bool = True,
     methods: Sequence[Method] = METHODS,
     n_resamples: int = 1000,
     progress: bool = True,
@@ -112,13 +113,14 @@ def swap(
 
     mechanism, heads, options: as in `swapped`. examples: one input or many, as in `compare`. target: what is measured
     and explained; None for what the model itself predicts on each. layers: only these (None: all). stack, kind: only
-    there (an encoder-decoder has several). methods: whose scores are compared before and after; () for none.
+    there (an encoder-decoder has several). each: False for all of them at once only. methods: whose scores are compared
+    before and after; () for none.
     Errors: `InputError` for a name, layer or target that does not exist; `EditError` where the mechanism cannot run. A
     method that fails is a row in `failures`, and the others go on.
     """
     model = load(model)
     entries = [registry.get_entry(method) for method in methods]
-    places = _places(model, mechanism, layers, {"heads": heads, "stack": stack, "kind": kind, **options})
+    places = _places(model, mechanism, layers, each, {"heads": heads, "stack": stack, "kind": kind, **options})
     read = [model.example(item) for item in inputs_of(examples)]
     if not read:
         raise InputError("there is no text; give at least one")
@@ -141,7 +143,7 @@ def swap(
     return Swap(model.name, name, texts, lost, tuple(dict.fromkeys(notes)), n_resamples)
 
 
-def _places(model: Model, mechanism: Any, layers: Index, options: dict[str, Any]) -> list[_Place]:
+def _places(model: Model, mechanism: Any, layers: Index, each: bool, options: dict[str, Any]) -> list[_Place]:
     """Each layer alone, in the order of the stacks, then all at once; `InputError` for one that is not there."""
     given = None if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
     stack, kind = options["stack"], options["kind"]
@@ -155,10 +157,10 @@ def _places(model: Model, mechanism: Any, layers: Index, options: dict[str, Any]
         raise InputError(f"{model.name} has layers 0 to {deepest - 1}, got {wrong[0] if wrong else 'none'}")
     alone = [(s, n) for s in stacks for n in (range(s.n_layers) if given is None else given) if n < s.n_layers]
     found = []
-    for one, number in alone:
+    for one, number in alone if each else ():
         edit = swapped(mechanism, **{**options, "layers": number, "stack": one.name, "kind": one.kind})
         found.append(_Place(one.name, one.kind, str(number), edit, EditedModel(model, [edit])))
-    if len(alone) > 1:
+    if len(alone) > 1 or not each:
         edit = swapped(mechanism, layers=given, **options)
         names, kinds = ({s.name for s in stacks}, {s.kind for s in stacks})
         whole = (names.pop() if len(names) == 1 else ALL, kinds.pop() if len(kinds) == 1 else ALL)

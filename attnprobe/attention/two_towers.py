@@ -8,8 +8,8 @@ word layer      w ← w + self(LN w)           words look at words        [batch
                 w ← w + MLP(LN w)
 answer          logits = LN(w_0) W + b       read from the first word, [CLS]
 
-Since a patch may have mixed with others in the picture tower, the patch that a word looks at need not be the patch that
-the information came from; with a picture tower of no layers it is.
+Where patches mix in the picture tower, the patch that a word looks at need not be the one that the information came
+from. `mixing=False` keeps them apart: each looks at itself alone.
 """
 
 from jaxtyping import Bool, Float, Int
@@ -50,7 +50,8 @@ class LookingBlock(nn.Module):
 class TwoTowers(nn.Module):
     """A question in words about a picture, answered by one of n_answers; both towers have the width d_model.
 
-    vision_layers: of the picture tower; 0 leaves every patch by itself, and then the cross-attention must find it.
+    mixing: False keeps the patches of the picture tower apart (so do vision_layers=0): then what is said of a patch can
+    reach the words by their cross-attention to this patch alone.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class TwoTowers(nn.Module):
         text_layers: int = 2,
         max_length: int = 16,
         positions: str = "learned",
+        mixing: bool = True,
     ) -> None:
         super().__init__()
         self.vision = PictureEncoder(
@@ -78,6 +80,7 @@ class TwoTowers(nn.Module):
             n_layers=vision_layers,
             positions=positions,
             class_token=False,
+            mixing=mixing,
         )
         self.token_embedding, self.positions = (
             nn.Embedding(n_vocabulary, d_model),
@@ -104,7 +107,7 @@ class TwoTowers(nn.Module):
     def forward(
         self,
         ids: Int[Tensor, "batch word"],
-        pictures: Float[Tensor, "batch channel height width"],
+        pictures: Float[Tensor, "picture channel height width"],
         is_word: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch answer"]:
         """Logits of each answer to a question (ids, [CLS] first) about a picture; is_word: False at padding."""

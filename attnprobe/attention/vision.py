@@ -54,8 +54,9 @@ def grid_positions(n_rows: int, n_columns: int, d_model: int) -> Float[Tensor, "
 class PictureEncoder(nn.Module):
     """Patches to the residual stream: embedding, positions, blocks; with or without a [CLS] token in front.
 
-    size: height and width in pixels; side: of a patch. dropout: on the embeddings and on what each block adds, in
-    training only; weights are never dropped, so a row that is captured is the row that was used.
+    size: height and width in pixels; side: of a patch. mixing: False lets every token look at itself alone. dropout: on
+    the embeddings and on what each block adds, in training only; weights are never dropped, so those that are captured
+    are those that were used.
     """
 
     stack = "vision"
@@ -72,6 +73,7 @@ class PictureEncoder(nn.Module):
         d_mlp: int | None = None,
         positions: str = "learned",
         class_token: bool = True,
+        mixing: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -84,6 +86,7 @@ class PictureEncoder(nn.Module):
         self.side, self.grid = side, (size[0] // side, size[1] // side)
         n_patches = self.grid[0] * self.grid[1]
         self.fixed_length = n_patches + class_token  # of the input of `stream`, in tokens
+        self.mixing = mixing
         self.patch_embedding = nn.Linear(n_channels * side * side, d_model)
         self.class_embedding = nn.Parameter(0.02 * torch.randn(d_model)) if class_token else None
         self.positions = LearnedPositions(self.fixed_length, d_model) if positions == "learned" else None
@@ -108,8 +111,11 @@ class PictureEncoder(nn.Module):
                 f"this network reads {self.fixed_length} tokens ({self.grid[0]} x {self.grid[1]} patches"
                 f"{'' if self.class_embedding is None else ' and [CLS]'}), got {embeddings.shape[1]}"
             )
-        x = embeddings + (self.table if self.positions is None else self.positions(self.fixed_length))
-        x, visible = self.dropout(x), None if is_token is None else padding_mask(is_token)
+        x = embeddings + (self.get_buffer("table") if self.positions is None else self.positions(self.fixed_length))
+        visible = None if self.mixing else torch.eye(self.fixed_length, dtype=torch.bool, device=x.device)[None, None]
+        if is_token is not None:
+            visible = padding_mask(is_token) if visible is None else visible & padding_mask(is_token)
+        x = self.dropout(x)
         for block in self.blocks:
             x = x + self.dropout(block(x, visible) - x) if self.training else block(x, visible)
         return self.final_norm(x)

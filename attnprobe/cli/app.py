@@ -13,8 +13,10 @@ from cyclopts import App, CycloptsError, Parameter
 
 from attnprobe import __version__
 from attnprobe.cli.attribute import attribute
+from attnprobe.cli.declaration import declaration
 from attnprobe.cli.demo import demo
 from attnprobe.cli.inspecting import inspect
+from attnprobe.cli.mechanisms import mechanisms
 from attnprobe.cli.methods import methods
 from attnprobe.cli.output import tell
 from attnprobe.cli.report import report
@@ -28,7 +30,7 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-for command in (demo, report, methods, attribute, inspect):
+for command in (demo, report, methods, attribute, inspect, mechanisms, declaration):
     app.command(command)
 
 

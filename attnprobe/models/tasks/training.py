@@ -50,16 +50,15 @@ def fit(
     return losses
 
 
-def arguments(description: str, n_steps: int) -> argparse.ArgumentParser:
+def progress(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def arguments(description: str, n_steps: int | None = None) -> argparse.ArgumentParser:
     """The part of a task's command line that all tasks have."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=n_steps, help=f"steps of the training (default {n_steps})")
+    parser.add_argument("--steps", type=int, default=n_steps, help="steps of the training")
     parser.add_argument("--threads", type=int, default=1, help="another number gives other last digits")
     return parser
-
-
-def prepare(seed: int, threads: int = 1) -> None:
-    """The same numbers again for the same seed."""
-    torch.set_num_threads(threads)
-    torch.manual_seed(seed)

@@ -1,6 +1,6 @@
 """Pictures of coloured shapes on a 4 x 4 grid, and questions about them in words; all drawn from one seed.
 
-A scene shows 3 or 4 things of different shapes and colours, each in a cell of its own, of 6 x 6 pixels: a cell is a
+A scene shows 3 or 4 things of different shapes and colours, each in a cell of its own, of 8 x 8 pixels: a cell is a
 patch, so it is known which patch holds the answer. Size, place in the cell, tint and noise vary.
 Some pairs of colour and shape (`UNSEEN`) are kept out of training, to see what was learned of their parts.
 """
@@ -16,7 +16,8 @@ from torch import Tensor
 from attnprobe.errors import InputError
 from attnprobe.models.own import Vocabulary
 
-N_CELLS, CELL = 4, 6  # cells a side, pixels a cell
+N_CELLS, CELL = 4, 8  # cells a side, pixels a cell
+SMALLEST = 5  # pixels a side of a thing; smaller circles and crosses look the same
 SHAPES = ("square", "circle", "triangle", "cross")
 COLOURS = {
     "red": (0.85, 0.15, 0.15),
@@ -87,7 +88,7 @@ def draw(things: Sequence[tuple[str, str, int]], random: np.random.Generator) ->
     side = N_CELLS * CELL
     picture = 0.5 + 0.06 * random.standard_normal((3, side, side))
     for colour, shape, cell in things:
-        size = int(random.integers(4, CELL + 1))
+        size = int(random.integers(SMALLEST, CELL + 1))
         down, right = random.integers(0, CELL - size + 1, 2)
         top, left = CELL * (cell // N_CELLS) + down, CELL * (cell % N_CELLS) + right
         tint = np.array(COLOURS[colour]) + random.uniform(-0.1, 0.1, 3)
@@ -132,3 +133,13 @@ def make_scenes(n: int, seed: int, *, unseen: bool = False) -> Scenes:
         word,
         tuple(questions),
     )
+
+
+def elsewhere(
+    pictures: Float[Tensor, "scene 3 height width"], generator: torch.Generator
+) -> Float[Tensor, "scene 3 height width"]:
+    """The same cells in another order, drawn for each picture: a question keeps its answer, though not its patch."""
+    n, order = len(pictures), torch.rand(len(pictures), N_CELLS**2, generator=generator).argsort(1)
+    cells = pictures.reshape(n, 3, N_CELLS, CELL, N_CELLS, CELL).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+    moved = cells[torch.arange(n)[:, None], order].unflatten(1, (N_CELLS, N_CELLS))
+    return moved.permute(0, 3, 1, 4, 2, 5).reshape(pictures.shape)

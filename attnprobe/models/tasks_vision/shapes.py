@@ -7,6 +7,7 @@ be measured whether the attention lies there (`pointing`), and whether the answe
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,7 +18,16 @@ from torch import Tensor, nn
 from attnprobe.attention.seam import NOTHING, Edit, Keep, Tape, recording
 from attnprobe.attention.two_towers import TwoTowers
 from attnprobe.intervention import Intervention
-from attnprobe.models.tasks_vision.drawing import ANSWERS, CELL, LONGEST, N_CELLS, VOCABULARY, Scenes, make_scenes
+from attnprobe.models.tasks_vision.drawing import (
+    ANSWERS,
+    CELL,
+    LONGEST,
+    N_CELLS,
+    VOCABULARY,
+    Scenes,
+    elsewhere,
+    make_scenes,
+)
 from attnprobe.models.tasks_vision.fitting import Batch, Recipe, fit, one_thread
 from attnprobe.site import Site
 
@@ -30,20 +40,19 @@ SEED_OF_TRAINING, SEED_OF_HELD_OUT, SEED_OF_UNSEEN = 1, 2, 3  # of the scenes
 def network_of(**sizes: Any) -> TwoTowers:
     """Two towers of the size that these scenes need, with random weights."""
     side = N_CELLS * CELL
-    return TwoTowers(
-        len(VOCABULARY.tokens), len(ANSWERS), (side, side), CELL, max_length=LONGEST, **{**SIZES, **sizes}
-    )
+    return TwoTowers(len(VOCABULARY.tokens), len(ANSWERS), (side, side), CELL, max_length=LONGEST, **{**SIZES, **sizes})
 
 
 def train(scenes: Scenes, recipe: Recipe = RECIPE, **sizes: Any) -> tuple[TwoTowers, list[float]]:
-    """Two towers fitted to scenes, and the loss of every step."""
+    """Two towers fitted to scenes, whose things are put elsewhere each time, and the loss of every step."""
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(recipe.seed)
         network = network_of(**sizes)
 
         def answers(network: nn.Module, generator: torch.Generator) -> Batch:
             chosen = torch.randint(len(scenes.answers), (recipe.batch,), generator=generator)
-            return network(scenes.ids[chosen], scenes.pictures[chosen], scenes.is_word[chosen]), scenes.answers[chosen]
+            pictures = elsewhere(scenes.pictures[chosen], generator)
+            return network(scenes.ids[chosen], pictures, scenes.is_word[chosen]), scenes.answers[chosen]
 
         return fit(network, answers, recipe)  # type: ignore[return-value]
 
@@ -87,7 +96,7 @@ def pointing(network: TwoTowers, scenes: Scenes) -> pd.DataFrame:
 
 
 def hide_patch(patch: Int[Tensor, " scene"]) -> Intervention:
-    """No word looks at the given patch of its own scene: its score is -inf in every layer, the others share its mass."""
+    """No word looks at the given patch of its own scene, in any layer; the other patches share its mass."""
 
     def change(site: Site) -> Site:
         scores = site.need("scores")
@@ -109,10 +118,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=RECIPE.seed)
     parser.add_argument("--steps", type=int, default=RECIPE.steps)
     parser.add_argument("--vision-layers", type=int, default=SIZES["vision_layers"])
+    parser.add_argument("--apart", action="store_true", help="patches do not mix in the picture tower")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    recipe = Recipe(steps=arguments.steps, decay=RECIPE.decay, seed=arguments.seed)
-    network, losses = train(make_scenes(N_TRAINING, SEED_OF_TRAINING), recipe, vision_layers=arguments.vision_layers)
+    recipe = replace(RECIPE, steps=arguments.steps, seed=arguments.seed)
+    sizes = {"vision_layers": arguments.vision_layers, "mixing": not arguments.apart}
+    network, losses = train(make_scenes(N_TRAINING, SEED_OF_TRAINING), recipe, **sizes)
     print(f"{N_TRAINING} scenes, {recipe.steps} steps, {time.perf_counter() - started:.0f} s, loss {losses[-1]:.3f}")
     held_out = make_scenes(N_HELD_OUT, SEED_OF_HELD_OUT)
     unseen = make_scenes(N_HELD_OUT, SEED_OF_UNSEEN, unseen=True)

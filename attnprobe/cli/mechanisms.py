@@ -1,0 +1,64 @@
+"""attnprobe mechanisms: what attention there is to build with, and to put in the place of a model's own."""
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnprobe.cli.methods import facts as known_of
+from attnprobe.cli.output import table
+
+if TYPE_CHECKING:
+    from attnprobe.registry import Entry
+
+NOTE = """
+Cost: n is the number of tokens. Mask: which keys a query may look at.
+Bias: numbers added to scores. Map: the weights, z = map · values, with default
+options. Many compute z without it, and form it only to be looked at."""
+
+ROW_SUMS = {"one": "rows sum to 1", "at_most_one": "rows sum to 1 or less", "any": "rows sum to anything"}
+
+
+def mechanisms(*, format: Literal["table", "json"] = "table") -> None:
+    """List the mechanisms of attention: what each computes, where it was published, what it costs.
+
+    Parameters
+    ----------
+    format
+        A table to read, or json for programs.
+    """
+    from attnprobe.cli.surroundings import quiet
+
+    with quiet():
+        from attnprobe.attention.mechanisms import mechanisms as registry
+
+        known = [facts(registry[name]) for name in registry]
+    if format == "json":
+        print(json.dumps(known, indent=2, ensure_ascii=False))
+        return
+    print(table(["name", "family", "what it does"], [_row(found) for found in known]))
+    print(NOTE)
+
+
+def facts(entry: "Entry") -> dict[str, Any]:
+    """What is known of a mechanism: the first four as of a method; row_sum with its default options."""
+    from attnprobe.attention.mechanisms import ASKED, Mechanism
+
+    known = known_of(entry)
+    options = {name: default for name, default in known["options"].items() if name not in ASKED}
+    first = {name: known[name] for name in ("name", "family", "description", "source")}
+    takes = {"takes_mask": "visible" in known["options"], "takes_bias": "bias" in known["options"]}
+    rest = {"formula": known["formula"], "cost": known["cost"], "row_sum": Mechanism(entry, entry.options).row_sum}
+    return {**first, "options": options, **rest, **takes}
+
+
+def _row(known: dict[str, Any]) -> list[str]:
+    options = ", ".join(f"{name}={value}" for name, value in known["options"].items()) or "none"
+    taken = [what for what in ("mask", "bias") if known[f"takes_{what}"]]
+    takes, rows = " and ".join(taken) or "neither mask nor bias", ROW_SUMS[known["row_sum"]]
+    parts = [
+        known["description"],
+        f"Formula: {known['formula']}",
+        f"Source: {known['source']}",
+        f"Cost: {known['cost']}. Takes: {takes}. Map: {rows}",
+        f"Options: {options}",
+    ]
+    return [known["name"], known["family"], "\n".join(parts)]

@@ -1,0 +1,224 @@
+"""Pictures: what the two small networks reach, where their attention lies, and whether it lies where the answer is.
+
+Run: .venv/bin/python benchmarks/tasks_vision.py   (writes TASKS_VISION.md and two pictures beside it)
+
+Trains on one thread: digits four times (two ways of holding out, three kinds of positions), shapes four times (patches
+that mix in the picture tower or are kept apart, two seeds).
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from scipy.stats import binomtest
+from torch import Tensor
+
+from attnprobe import attribute
+from attnprobe.attention.seam import Tape, recording
+from attnprobe.attention.two_towers import TwoTowers
+from attnprobe.attention.vision import VisionTransformer
+from attnprobe.models.tasks_vision import digits, drawing, shapes
+from attnprobe.models.tasks_vision.explaining import explained_shapes
+from attnprobe.patch_figure import patch_gallery
+from attnprobe.provenance import provenance
+
+HERE = Path(__file__).parent
+PAGE, DIGITS_PICTURE, SHAPES_PICTURE = (
+    HERE / name for name in ("TASKS_VISION.md", "digits_attention.png", "shapes_attention.png")
+)
+METHODS = (
+    "raw_attention",
+    "attention_x_gradient",
+    "input_x_gradient",
+    "integrated_gradients",
+    "leave_one_out",
+    "random_scores",
+)
+N_EXPLAINED = 60
+
+
+def share(right: float, n: int) -> str:
+    """A share with its 95 % interval (Wilson)."""
+    low, high = binomtest(round(right * n), n).proportion_ci(method="wilson")
+    return f"{right:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call gives, and the seconds of processor time that it took."""
+    started = time.process_time()
+    return run(), time.process_time() - started
+
+
+# ---------------------------------------------------------------- digits
+
+
+def digits_rows() -> tuple[list[dict[str, object]], VisionTransformer]:
+    """A row a training; and the network of the first."""
+    rows, first = [], None
+    for split, positions in (("random", "learned"), ("random", "grid"), ("random", "none"), ("last", "learned")):
+        known, held_out = digits.load_digits(split)
+        (network, _), seconds = timed(lambda known=known, positions=positions: digits.train(known, positions=positions))
+        first = network if first is None else first
+        n = len(held_out.labels)
+        rows.append(
+            {
+                "held out": f"{n}, {split}",
+                "positions": positions,
+                "accuracy": share(digits.accuracy(network, held_out), n),
+                "on training digits": f"{digits.accuracy(network, known):.3f}",
+                "processor, s": f"{seconds:.0f}",
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows, first  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def digits_picture(network: VisionTransformer) -> pd.DataFrame:
+    """Draws what [CLS] looks at in each layer; a row a layer: mass on [CLS] itself, on patches with and without ink."""
+    held_out = digits.load_digits()[1]
+    with recording(Tape()) as tape:
+        network(network.embed(held_out.pictures))
+    maps, rows = {}, []
+    ink = torch.nn.functional.avg_pool2d(held_out.pictures, 2)[:, 0] > 0.1
+    for site in tape.sites:
+        weights = site.need("weights")[:, :, 0].mean(1)  # [picture token]
+        patches = weights[:, 1:].unflatten(1, network.grid)
+        maps[f"layer {site.layer}"] = patches
+        on_ink = (patches * ink).sum((1, 2))
+        rows.append(
+            {
+                "layer": site.layer,
+                "on [CLS]": weights[:, 0].mean().item(),
+                "on patches with ink": on_ink.mean().item(),
+                "on patches without": (patches * ~ink).sum((1, 2)).mean().item(),
+                "share of patches with ink": ink.double().mean().item(),
+            }
+        )
+    chosen = [int((held_out.labels == digit).nonzero()[0]) for digit in (0, 3, 4, 7, 9)]
+    shown = {name: weights[chosen] for name, weights in maps.items()}
+    names = [f"a {digit}" for digit in held_out.labels[chosen].tolist()]
+    panels = patch_gallery(held_out.pictures[chosen], shown, names=names)
+    panels[0][0].figure.savefig(DIGITS_PICTURE, dpi=110)
+    return pd.DataFrame(rows)
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def shapes_rows(seeds: tuple[int, ...]) -> tuple[list[dict[str, object]], list[pd.DataFrame], dict[str, TwoTowers]]:
+    """A row a training, where its words look, and the networks of the first seed by how their patches are kept."""
+    known = drawing.make_scenes(shapes.N_TRAINING, shapes.SEED_OF_TRAINING)
+    held_out, unseen = scenes_held_out()
+    rows, points, networks = [], [], {}
+    for seed in seeds:
+        for name, mixing in (("mix", True), ("apart", False)):
+            recipe = replace(shapes.RECIPE, seed=seed)
+            (network, _), seconds = timed(
+                lambda recipe=recipe, mixing=mixing: shapes.train(known, recipe, mixing=mixing)
+            )
+            networks.setdefault(name, network)
+            shares = shapes.answers_without(network, held_out)
+            rows.append(
+                {
+                    "patches": name,
+                    "seed": seed,
+                    "held out": share(shares["whole"], shapes.N_HELD_OUT),
+                    "asked patch hidden": f"{shares['asked hidden']:.3f}",
+                    "another thing hidden": f"{shares['other hidden']:.3f}",
+                    "pairs never seen": share(
+                        shapes.is_right(network, unseen).double().mean().item(), shapes.N_HELD_OUT
+                    ),
+                    "processor, s": f"{seconds:.0f}",
+                }
+            )
+            points.append(shapes.pointing(network, held_out).assign(patches=name, seed=seed))
+            print(rows[-1], flush=True)
+    return rows, points, networks
+
+
+def scenes_held_out() -> tuple[drawing.Scenes, drawing.Scenes]:
+    """Scenes of the pairs of training, and scenes that ask about pairs that training never showed."""
+    return (
+        drawing.make_scenes(shapes.N_HELD_OUT, shapes.SEED_OF_HELD_OUT),
+        drawing.make_scenes(shapes.N_HELD_OUT, shapes.SEED_OF_UNSEEN, unseen=True),
+    )
+
+
+def methods_pointing(network: TwoTowers) -> dict[str, str]:
+    """How often each method puts its highest score on the asked patch, over scenes that are answered rightly."""
+    scenes = scenes_held_out()[0]
+    chosen = shapes.is_right(network, scenes).nonzero().flatten()[:N_EXPLAINED]
+    hits = dict.fromkeys(METHODS, 0)
+    for index in chosen.tolist():
+        ids = scenes.ids[index][scenes.is_word[index]]
+        model, (example,) = explained_shapes(network, ids, scenes.pictures[index : index + 1], drawing.ANSWERS)
+        for method in METHODS:
+            scores = attribute(model, example, method, drawing.ANSWERS[int(scenes.answers[index])]).scores
+            hits[method] += int(scores.argmax()) == int(scenes.patch[index])
+    return {method: share(hits[method] / len(chosen), len(chosen)) for method in METHODS}
+
+
+def shapes_picture(networks: dict[str, TwoTowers]) -> None:
+    """Draws where [CLS] and the naming word look, in the networks of the first seed."""
+    scenes = scenes_held_out()[0].part(slice(0, 5))
+    every, maps = torch.arange(5), {}
+    for name, network in networks.items():
+        for layer, weights in enumerate(shapes.looks(network, scenes)):
+            maps[f"{name}: [CLS], layer {layer}"] = weights[:, :, 0].mean(1).unflatten(1, network.vision.grid)
+            named: Tensor = weights[every, :, scenes.word].mean(1)
+            maps[f"{name}: name, layer {layer}"] = named.unflatten(1, network.vision.grid)
+    names = [question.replace(" the ", "\nthe ").replace(" is ", "\nis ") for question in scenes.questions]
+    panels = patch_gallery(scenes.pictures, maps, names=names, marked=scenes.patch.tolist())
+    panels[0][0].figure.savefig(SHAPES_PICTURE, dpi=110)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def table(frame: pd.DataFrame) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
+    for row in frame.itertuples(index=False):
+        lines.append("| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train, measure, and write the page."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    digit_rows, vision = digits_rows()
+    looks = digits_picture(vision)
+    shape_rows, points, networks = shapes_rows((0, 1))
+    shapes_picture(networks)
+    pointing = pd.concat(points)[["patches", "seed", "layer", "word", "accuracy", "best_head", "mass", "mass_other"]]
+    methods = pd.DataFrame(
+        [{"patches": name, **methods_pointing(network)} for name, network in networks.items()]
+    ).T.reset_index()
+    methods.columns = ["method", *methods.iloc[0, 1:]]
+    versions = ", ".join(f"{k} {v}" for k, v in provenance().items() if k in ("torch", "python"))
+    page = (HERE / "tasks_vision_page.txt").read_text("utf-8") if False else PAGE_TEXT
+    text = page.format(
+        versions=versions,
+        digits=table(pd.DataFrame(digit_rows)),
+        looks=table(looks),
+        shapes=table(pd.DataFrame(shape_rows)),
+        pointing=table(pointing),
+        methods=table(methods.iloc[1:]),
+        n_explained=N_EXPLAINED,
+    )
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+PAGE_TEXT = """TODO {versions} {digits} {looks} {shapes} {pointing} {methods} {n_explained}"""
+
+
+if __name__ == "__main__":
+    main()
