@@ -70,8 +70,13 @@ def swapped(
         old, new, index = site.need("weights"), weights_of(site), _heads(heads, site)
         return site.replace(weights=old.index_copy(1, index, new[:, index].to(old.dtype)))
 
-    given = ", ".join(f"{key}={value}" for key, value in options.items() if not isinstance(value, Tensor))
-    return Intervention(f"{name} ({given})" if given else name, change, where, stack, kind)
+    return Intervention(_title(name, options), change, where, stack, kind)
+
+
+def _title(name: str, options: dict[str, Any]) -> str:
+    """The name with the options that were given: "top_k (k=2)", "temperature=2.0"."""
+    given = [f"{key}={value}" for key, value in options.items() if not isinstance(value, Tensor)]
+    return given[0] if list(options) == [name] and given else f"{name} ({', '.join(given)})" if given else name
 
 
 def _find(mechanism: Any, options: dict[str, Any]) -> tuple[str, Callable[[Site], Tensor]]:

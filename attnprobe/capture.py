@@ -1,8 +1,7 @@
 """Capture: the attention of one forward pass, with the proof that it is what the model used."""
 
 import json
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from attnprobe.errors import CaptureError, InputError, NumericsError, nearest
 from attnprobe.example import Example
-from attnprobe.site import TENSORS, Kind, Normalizer, Place, RowSum, Site
+from attnprobe.packing import packed_notes, unpacked
+from attnprobe.site import BESIDE_TEXT, TENSORS, Kind, Normalizer, Place, RowSum, Site
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,10 @@ class Capture:
             raise CaptureError("nothing was kept in this capture; say keep=Keep.of('weights')")
         known = self.stacks()
         if stack is None or kind is None:
+            text = "input_ids" in self.example.inputs
+            first = [pair for pair in known if not (text and pair[0] in BESIDE_TEXT)] + known
             stack, kind = next(
-                (pair for pair in known if stack in (None, pair[0]) and kind in (None, pair[1])),
+                (pair for pair in first if stack in (None, pair[0]) and kind in (None, pair[1])),
                 (str(stack), kind or "self"),
             )
         if (stack, kind) not in known:
@@ -81,33 +83,49 @@ class Capture:
         """The same capture with the sites of one stack and kind alone."""
         return replace(self, sites=tuple(self.select(stack, kind)))
 
-    def tensor(self, name: str, stack: str | None = None, kind: Kind | None = None) -> list[Tensor]:
-        """One tensor of each layer, [head ...], batch axis removed."""
+    def tensor(
+        self, name: str, stack: str | None = None, kind: Kind | None = None, part: int | None = None
+    ) -> list[Tensor]:
+        """One tensor of each layer, [head ...], batch axis removed.
+
+        part: which window, image or block, where layers keep several apart.
+        """
         if name not in TENSORS:
             raise InputError(f"a site has no tensor '{name}'; {nearest(name, TENSORS)}")
-        found = []
-        for site in self.select(stack, kind):
-            tensor = getattr(site, name)
-            if tensor is None:
-                raise CaptureError(f"{site.place}: '{name}' was not kept, or an edit replaced what it led to")
-            found.append(tensor[0])
-        return found
+        sites = self.select(stack, kind)
+        parts = sorted({site.place.part for site in sites})
+        if part is None and len(parts) > 1:
+            raise InputError(
+                f"{sites[0].place.stack} {sites[0].place.kind}-attention keeps {len(parts)} parts of a layer apart "
+                "(windows, images, blocks); say part=0, or another, or go through capture.sites"
+            )
+        if part is not None and part not in parts:
+            raise InputError(f"there are parts {parts[0]} to {parts[-1]}, got part {part}")
+        return [_kept(site, name)[0] for site in sites if part in (None, site.place.part)]
 
-    def weights(self, stack: str | None = None, kind: Kind | None = None) -> Float[Tensor, "layer head query key"]:
-        """Attention weights of a stack whose layers are all of one shape; else use `tensor`, by layer."""
-        layers = self.tensor("weights", stack, kind)
+    def weights(
+        self, stack: str | None = None, kind: Kind | None = None, part: int | None = None
+    ) -> Float[Tensor, "layer head query key"]:
+        """Attention weights of a stack whose layers are all of one shape; else use `maps`, by layer."""
+        layers = self.maps(stack, kind) if part is None else self.tensor("weights", stack, kind, part)
         if len({tuple(t.shape) for t in layers}) > 1:
             raise InputError(
-                f"the layers differ in shape ({layers[0].shape}, …); use capture.tensor('weights'), a list by layer"
+                f"the layers differ in shape ({tuple(layers[0].shape)}, …); use capture.maps(), a list by layer"
             )
         return torch.stack([layer.to(layers[0].device) for layer in layers])
 
+    def maps(self, stack: str | None = None, kind: Kind | None = None) -> list[Float[Tensor, "head query key"]]:
+        """Attention weights of each layer; parts that are rows of one map (Longformer's band, global rows) as one."""
+        joined = _joined(self.select(stack, kind))
+        return self.tensor("weights", stack, kind) if joined is None else joined
+
     def to_frame(self) -> pd.DataFrame:
-        """A row a weight: stack, kind, layer, head, query_index, key_index, weight."""
+        """A row a weight: stack, kind, layer, head, query_index, key_index, weight; part, step where there are several."""
         parts = [_frame_of(site) for site in self.sites if site.weights is not None]
         if not parts:
             raise CaptureError("no weights were kept in this capture; say keep=Keep.of('weights')")
-        return pd.concat(parts, ignore_index=True)
+        frame = pd.concat(parts, ignore_index=True)
+        return frame.drop(columns=[name for name in ("part", "step") if frame[name].nunique() == 1])
 
     def save(self, folder: str | Path) -> Path:
         """Write tensors.safetensors and capture.json into a folder; no pickle.
@@ -128,7 +146,7 @@ class Capture:
         record = {
             "model": self.model,
             "edits": self.edits,
-            "example": facts | {"notes": _packed_notes(self.example.notes)},
+            "example": facts | {"notes": packed_notes(self.example.notes)},
             "checks": [asdict(c) for c in self.checks],
             "sites": [_facts_of(site) for site in self.sites],
             "reduced": [{"place": asdict(place), "names": list(found)} for place, found in self.reduced],
@@ -162,7 +180,7 @@ class Capture:
         facts["spans"] = tuple(None if s is None else tuple(s) for s in facts["spans"])
         lists = ("tokens", "is_special", "words", "in_pair")
         facts |= {name: tuple(facts[name]) for name in lists if facts[name] is not None}
-        facts["notes"] = _unpacked(facts.get("notes", {}))
+        facts["notes"] = unpacked(facts.get("notes", {}))
         inputs = {k.removeprefix("input."): v for k, v in tensors.items() if k.startswith("input.")}
         return cls(
             example=Example(inputs=inputs, **facts),
@@ -179,40 +197,6 @@ class Capture:
 
 
 _EXAMPLE_FACTS = ("text", "pair", "in_pair", "tokens", "spans", "is_special", "words", "axis", "n_truncated")
-
-
-_TUPLE = "__tuple__"
-
-
-def _packed(value: Any) -> Any:
-    """A value as JSON holds it; tuples are marked, since JSON has lists alone."""
-    if isinstance(value, tuple):
-        return {_TUPLE: [_packed(v) for v in value]}
-    if isinstance(value, list):
-        return [_packed(v) for v in value]
-    return {k: _packed(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    return (
-        tuple(map(_unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: _unpacked(v) for k, v in value.items()}
-    )
-
-
-def _packed_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
-    packed = {}
-    for name, value in notes.items():
-        try:
-            json.dumps(_packed(value))
-        except (TypeError, ValueError):
-            warnings.warn(f"the note '{name}' ({type(value).__name__}) is not saved: JSON cannot hold it", stacklevel=3)
-        else:
-            packed[name] = _packed(value)
-    return packed
 
 
 def _facts_of(site: Site) -> dict[str, Any]:
@@ -254,7 +238,35 @@ def _frame_of(site: Site) -> pd.DataFrame:
     frame.insert(0, "stack", place.stack)
     frame.insert(1, "kind", place.kind)
     frame.insert(2, "layer", place.layer)
+    frame.insert(3, "part", place.part)
+    frame.insert(4, "step", place.step)
     return frame
+
+
+def _kept(site: Site, name: str) -> Tensor:
+    tensor: Tensor | None = getattr(site, name)
+    if tensor is None:
+        raise CaptureError(f"{site.place}: '{name}' was not kept, or an edit replaced what it led to")
+    return tensor
+
+
+def _joined(sites: Sequence[Site]) -> list[Tensor] | None:
+    """One map a layer from parts that share no row of one map; None where there are no such parts."""
+    layers: dict[int, list[Tensor]] = {}
+    for site in sites:
+        if site.place.part and site.place.route != "layout":
+            return None
+        layers.setdefault(site.place.layer, []).append(_kept(site, "weights")[0])
+    if all(len(parts) == 1 for parts in layers.values()):
+        return None
+    joined = []
+    for parts in layers.values():
+        if len({tuple(part.shape) for part in parts}) > 1:
+            return None
+        if bool((sum((part.abs().sum(-1) > 0).int() for part in parts) > 1).any()):  # type: ignore[union-attr, attr-defined]
+            return None
+        joined.append(torch.stack(parts).sum(0))
+    return joined
 
 
 def require(checks: Iterable[Check]) -> None:

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnprobe.appearance import BAND, BAND_LINE, FOR, INK, MAP_FROM, MAP_TO, MUTED, PAPER, look, number, scientific
+from attnprobe.appearance import BAND, BAND_LINE, FOR, INK, MAP_FROM, MAP_TO, MUTED, look, number, scientific
 from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError
 from attnprobe.models.declaration.corpus import SENTENCES, words
@@ -128,9 +128,7 @@ def runs_picture(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     axes = ax or Figure(figsize=(9.0, 4.2), layout="constrained").add_subplot()
     groups = list(dict.fromkeys(long.runs))
     colours = dict(zip(groups, [INK, FOR, BAND_LINE, MUTED], strict=False))
-    sns.stripplot(
-        long, x="value", y="weight", hue="runs", dodge=True, jitter=0.12, palette=colours, edgecolor=PAPER, ax=axes
-    )
+    sns.stripplot(long, x="value", y="weight", hue="runs", dodge=True, jitter=0.12, palette=colours, ax=axes)
     axes.set(xlabel="attention weight, 0 to 1; a dot a run", ylabel="", xlim=(-0.03, 1.03))
     axes.legend(title="", frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     sns.despine(ax=axes)

@@ -71,7 +71,7 @@ def mean_head(
     """Replace a head's z by its mean over captures that kept "z": over all positions, or by position."""
     if not captures:
         raise EditError("mean_head needs at least one capture that kept 'z' (keep=Keep.of('z'))")
-    kept = [_z_of_head(capture, layer, head, stack, kind) for capture in captures]
+    kept = [_z_of_head(capture, layer, head, stack, kind, per_position) for capture in captures]
     if per_position:
         if len({z.shape[0] for z in kept}) > 1:
             raise EditError("per_position=True needs captures of one length; use per_position=False")
@@ -88,16 +88,22 @@ def mean_head(
     return Intervention(f"mean of head {head} over {len(captures)} examples", change, (layer,), stack, kind)
 
 
-def _z_of_head(capture: Capture, layer: int, head: int, stack: str | None, kind: Kind | None) -> Tensor:
-    """z [position d_head] of a head by its number in the model, whatever else the capture kept."""
+def _z_of_head(
+    capture: Capture, layer: int, head: int, stack: str | None, kind: Kind | None, per_position: bool
+) -> Tensor:
+    """z [position d_head] of a head by its number in the model, whatever else the capture kept; parts one by one."""
     if (stack is None or kind is None) and len(capture.stacks()) > 1:
         known = ", ".join(f"{s} {k}" for s, k in capture.stacks())
         raise EditError(f"this capture holds several stacks ({known}); say which with stack= and kind=")
-    site = next((s for s in capture.select(stack, kind) if s.place.layer == layer), None)
-    numbers = () if site is None else tuple(range(site.n_heads)) if site.heads is None else site.heads
-    if site is None or site.z is None or head not in numbers:
+    sites = [s for s in capture.select(stack, kind) if s.place.layer == layer]
+    numbers = () if not sites else tuple(range(sites[0].n_heads)) if sites[0].heads is None else sites[0].heads
+    if not sites or any(site.z is None for site in sites) or head not in numbers:
         raise EditError(f"the capture of '{capture.example.text[:40]}' kept no 'z' of layer {layer}, head {head}")
-    return site.z[0, numbers.index(head)]
+    if len(sites) > 1 and per_position:
+        raise EditError(
+            f"{sites[0].place} keeps {len(sites)} parts apart; positions are not shared: per_position=False"
+        )
+    return torch.cat([site.need("z")[0, numbers.index(head)] for site in sites])
 
 
 def zero_value(token_index: Index, *, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
@@ -186,17 +192,20 @@ def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: st
 
 
 def replace_weights(
-    layer: int, weights: Float[Tensor, "#head query key"], *, heads: Index = None, **where: str
+    layer: int, weights: Float[Tensor, "*part head query key"], *, heads: Index = None, **where: str
 ) -> Intervention:
-    """Use the given weights [head query key] in one layer."""
+    """Use the given weights [head query key] in one layer; [part head query key] where it keeps parts apart."""
 
     def change(site: Site) -> Site:
+        first, n = site.place.part, site.n_parts
+        given = weights[first : first + n] if weights.ndim == 4 else weights[None]
         expected = site.need("weights").shape[2:]
-        if weights.shape[1:] != expected:
+        if given.shape[2:] != expected or (weights.ndim == 3 and (first or n > 1)) or len(given) not in (1, n):
+            parts = f" for each of its parts {first} to {first + n - 1}" if first or n > 1 else ""
             raise EditError(
-                f"{site.place}: got weights of {tuple(weights.shape[1:])}, expected {tuple(expected)} [query key]"
+                f"{site.place}: got weights of {tuple(weights.shape)}, expected {tuple(expected)} [query key]{parts}"
             )
-        return site.replace(weights=_on_heads(site, heads, lambda old: weights.to(old).expand_as(old)))
+        return site.replace(weights=_on_heads(site, heads, lambda old: _for_rows(given, old, n)))
 
     return Intervention("replaced weights", change, (layer,), **where)  # type: ignore[arg-type]
 
@@ -213,14 +222,17 @@ def patch(
     """Take "z", "weights" or "value" from another capture of the same length (activation patching)."""
     if tensor not in ("z", "weights", "value"):
         raise EditError(f"patch takes z, weights or value from a capture, got '{tensor}'")
-    donors = {(s.place.stack, s.place.kind, s.place.layer): s.need(tensor)[:1].detach() for s in capture.sites}
+    donors = {_key(s.place, s.place.part): s.need(tensor)[:1].detach() for s in capture.sites}
 
     def change(site: Site) -> Site:
         place = site.place
-        donor = donors.get((place.stack, place.kind, place.layer))
-        if donor is None:
-            raise EditError(f"{place}: the capture to patch from holds no '{tensor}' of this layer")
+        parts = [donors.get(_key(place, part)) for part in range(place.part, place.part + site.n_parts)]
+        if any(part is None for part in parts):
+            raise EditError(
+                f"{place}: the capture to patch from holds no '{tensor}' of this layer, or not all its parts"
+            )
         old = site.need(tensor)
+        donor = torch.cat([part for part in parts if part is not None])
         if donor.shape[1:] != old.shape[1:]:
             raise EditError(
                 f"{place}: the capture's '{tensor}' is {tuple(donor.shape[1:])}, here {tuple(old.shape[1:])}; "
@@ -228,7 +240,7 @@ def patch(
             )
         new = old.clone()
         head = _index(heads, site, "head")
-        new[:, head] = donor.to(old)[:, head]
+        new[:, head] = _for_rows(donor.to(old), old, site.n_parts)[:, head]
         return site.replace(**{tensor: new})
 
     return Intervention(f"patch {tensor} from '{capture.example.text[:40]}'", change, _tuple(layers), stack, kind)
@@ -243,6 +255,16 @@ def gate(gates: Float[Tensor, " head"], layer: int, **where: str) -> Interventio
         return site.replace(weights=site.need("weights") * gates.to(site.need("weights"))[None, :, None, None])
 
     return Intervention("gates", change, (layer,), **where)  # type: ignore[arg-type]
+
+
+def _key(place: Place, part: int) -> tuple[str, str, int, int]:
+    return (place.stack, place.kind, place.layer, part)
+
+
+def _for_rows(given: Tensor, old: Tensor, n_parts: int) -> Tensor:
+    """[part head …] for every batch row of [row*part head …]; heads given once are for all."""
+    rows = given.to(old).repeat(old.shape[0] // max(1, len(given)), 1, 1, 1) if len(given) == n_parts else given.to(old)
+    return rows.expand(old.shape[0], old.shape[1] if rows.shape[1] == 1 else -1, -1, -1)
 
 
 def _on_heads(site: Site, heads: Index, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -265,7 +287,8 @@ def _positions(index: Index, n: int, noun: str, site: Site) -> Tensor:
 def _check(index: Index, n: int, noun: str, site: Site) -> None:
     for i in _tuple(index) or ():
         if not 0 <= i < n:
-            raise EditError(f"{site.place} has {n} {noun}s (0 to {n - 1}), got {noun} {i}")
+            many = {"query": "queries"}.get(noun, f"{noun}s")
+            raise EditError(f"{site.place} has {n} {many} (0 to {n - 1}), got {noun} {i}")
 
 
 def _tuple(index: Index) -> tuple[int, ...] | None:

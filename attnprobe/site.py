@@ -208,6 +208,10 @@ class Site:
         raise EditError(f"{self.place}: no tensor of this site was kept")
 
 
+# Towers beside the text: of a model that reads both, its tokens are explained in the others.
+BESIDE_TEXT = ("vision", "audio", "qformer", "resampler", "mask", "fusion")
+
+
 def parts_of(site: Site) -> list[Site]:
     """A site for each window or image that lies in the batch axis, numbered in its place."""
     if site.n_parts == 1:

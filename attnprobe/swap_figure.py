@@ -19,14 +19,15 @@ from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError, nearest
 from attnprobe.swapping import ALL, Swap
 
-# What each measure is called, its range (None: as the numbers are), and whether it has a sign.
-MEASURES: dict[str, tuple[str, float | None, float | None, bool]] = {
-    "kept": ("share of predictions kept", 0, 1, False),
-    "kl": ("KL divergence of the prediction, nats", 0, None, False),
-    "total_variation": ("total variation of the prediction", 0, 1, False),
-    "change": ("change of the target", None, None, True),
-    "kendall_tau": ("Kendall’s τ, scores before and after", -1, 1, True),
+# What each measure is called, at its scale and above the map; the scale's ends (None: as the numbers are).
+MEASURES: dict[str, tuple[str, str, float | None, float | None]] = {
+    "kept": ("kept", "share of predictions kept", 0, 1),
+    "kl": ("KL, nats", "KL divergence of the prediction, nats", 0, None),
+    "total_variation": ("total variation", "total variation of the prediction", 0, 1),
+    "change": ("change", "change of the target", None, None),
+    "kendall_tau": ("Kendall’s τ", "Kendall’s τ of the scores before and after", -1, 1),
 }
+SIGNED = ("change", "kendall_tau")
 PANELS = (("kept", ""), ("kl", ""), ("kendall_tau", "raw_attention"), ("kendall_tau", "input_x_gradient"))
 
 
@@ -46,19 +47,23 @@ def swap_heatmap(
     # As they come, but all layers at once last: swaps of different layers may have come in any order.
     order = sorted(dict.fromkeys(rows.row), key=lambda name: name.startswith(ALL))
     means = rows.pivot(index="row", columns="mechanism", values="mean").loc[order, list(dict.fromkeys(rows.mechanism))]
-    name, low, high, has_sign = MEASURES[measure]
+    short, name, low, high = MEASURES[measure]
+    # The more a prediction moved, the darker: what was kept is paper.
+    colours = diverging(root=False) if measure in SIGNED else sequential()
+    write = signed if measure in SIGNED else number
     size = float(means.abs().max().fillna(0).max()) or 1.0
     axes = ax or _axes(means.shape, 1)[0]
     sns.heatmap(
         means,
         vmin=-size if low is None else low,
         vmax=size if high is None else high,
-        cmap=diverging(root=False) if has_sign else sequential(),
-        annot=means.map(lambda x: "" if x != x else signed(x, 2) if has_sign else number(x, 2)),
+        cmap=colours.reversed() if measure == "kept" else colours,
+        annot=means.map(lambda x: "" if x != x else write(x, 2)),
         fmt="",
         linewidths=1,
         annot_kws={"color": INK, "fontsize": 8},
-        cbar_kws={"label": name},
+        cbar_kws={"label": short},
+        xticklabels=[column.replace(" (", "\n(") for column in means.columns],
         ax=axes,
     )
     title = f"{look(method).label}: {name}" if (method := rows.method.iloc[0]) else name
@@ -132,7 +137,7 @@ def _axes(shape: tuple[int, int], n_panels: int) -> list[Any]:
     """Axes of a figure of their own, two panels a row, without pyplot: nothing has to be closed."""
     columns = min(2, n_panels)
     lines = -(-n_panels // columns)
-    width, height = max(4.8, 2.6 + 0.62 * shape[1]), 1.7 + 0.3 * shape[0]
+    width, height = max(5.6, 3.0 + 0.62 * shape[1]), 2.2 + 0.3 * shape[0]
     figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
     axes = list(figure.subplots(lines, columns, squeeze=False).flat)
     for spare in axes[n_panels:]:

@@ -25,8 +25,8 @@ RESULTS = FOLDER / "TASKS.md"
 N_HELD_OUT = 5000
 TOP = (
     "# Small tasks on our own attention\n\nMade by `.venv/bin/python benchmarks/tasks.py`: each network is trained "
-    "from nothing, with seed 0, on one thread. What is counted was never learned from. CPU minutes are those of one core, "
-    "training and measuring together.\n"
+    "from nothing, with seed 0, on one thread. What is counted was never learned from. CPU minutes are those of one "
+    "core, training and measuring together.\n"
 )
 SHOWN = datetime.date(1987, 3, 21)
 
@@ -96,7 +96,7 @@ def save_picture(network: dates.SequenceToSequence, kind: str, layer: int, head:
     """The alignment of one date, with frames where year, month and day stand."""
     date = write(SHOWN, "{weekday} the {ordinal} of {month} {yyyy}")
     found = dates.alignment(network, date.text)
-    figure = Figure(figsize=(11, 4), layout="constrained")
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
     boxes = {steps: date.spans[part] for part, steps in ANSWER.items()}
     title = f"{kind}, layer {layer}, head {head}; frames: where year, month and day stand"
     weights = found.weights(layer, head)

@@ -113,15 +113,12 @@ def digits_picture(network: VisionTransformer) -> pd.DataFrame:
 
 def shapes_rows(seeds: tuple[int, ...]) -> tuple[list[dict[str, object]], list[pd.DataFrame], dict[str, TwoTowers]]:
     """A row a training, where its words look, and the networks of the first seed by how their patches are kept."""
-    known = drawing.make_scenes(shapes.N_TRAINING, shapes.SEED_OF_TRAINING)
     held_out, unseen = scenes_held_out()
     rows, points, networks = [], [], {}
     for seed in seeds:
         for name, mixing in (("mix", True), ("apart", False)):
             recipe = replace(shapes.RECIPE, seed=seed)
-            (network, _), seconds = timed(
-                lambda recipe=recipe, mixing=mixing: shapes.train(known, recipe, mixing=mixing)
-            )
+            (network, _), seconds = timed(lambda recipe=recipe, mixing=mixing: shapes.train(recipe, mixing=mixing))
             networks.setdefault(name, network)
             shares = shapes.answers_without(network, held_out)
             rows.append(
@@ -173,7 +170,7 @@ def shapes_picture(networks: dict[str, TwoTowers]) -> None:
             maps[f"{name}: [CLS], layer {layer}"] = weights[:, :, 0].mean(1).unflatten(1, network.vision.grid)
             named: Tensor = weights[every, :, scenes.word].mean(1)
             maps[f"{name}: name, layer {layer}"] = named.unflatten(1, network.vision.grid)
-    names = [question.replace(" the ", "\nthe ").replace(" is ", "\nis ") for question in scenes.questions]
+    names = [scenes.question(index).replace(" the ", "\nthe ") for index in range(len(scenes))]
     panels = patch_gallery(scenes.pictures, maps, names=names, marked=scenes.patch.tolist())
     panels[0][0].figure.savefig(SHAPES_PICTURE, dpi=110)
 

@@ -44,6 +44,11 @@ class Keep:
         **where: object,
     ) -> "Keep":
         """Keep the named tensors (weights, scores, query, key, value, z); one number or a list of layers and heads."""
+        unknown = [name for name in where if name not in ("stack", "kind", "reduce")]
+        if unknown:
+            raise InputError(
+                f"Keep.of has no '{unknown[0]}'; {nearest(unknown[0], ('layers', 'heads', 'stack', 'kind'))}"
+            )
         kept = frozenset(tensors or ("weights",))
         return cls(kept, _numbers(layers), _numbers(heads), **where)  # type: ignore[arg-type]
 

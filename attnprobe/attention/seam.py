@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnprobe.attention.keep import NOTHING, Keep
 from attnprobe.attention.proof import SiteProof
-from attnprobe.errors import CaptureError, EditError, InputError, RowsError
+from attnprobe.errors import CaptureError, EditError, InputError, RowsError, nearest
 from attnprobe.site import Kind, Place, Site, parts_of
 
 __all__ = ["NOTHING", "Edit", "Keep", "Tape", "observe", "recording", "running", "silent"]
@@ -176,14 +176,19 @@ class Tape:
         wrong = [head for head in self.keep.heads or () if not 0 <= head < site.n_heads]
         if wrong:
             raise InputError(f"{site.place} has heads 0 to {site.n_heads - 1}, got head {wrong[0]}")
-        kept = site.only(self.keep.tensors, self.keep.heads)
-        self.sites += parts_of(kept if self.differentiable else kept.map(Tensor.detach))
+        # Live tensors stay whole: gradients do not reach slices that z was not made of.
+        for part in [site] if self.differentiable else parts_of(site):
+            kept = part.only(self.keep.tensors, self.keep.heads)
+            self.sites.append(kept if self.differentiable else kept.map(Tensor.detach))
 
     def check_complete(self) -> None:
         """Raise if an edit never fired, or a layer that was asked for was never seen."""
         for edit in self.all_edits():
             if id(edit) not in self._fired:
                 raise EditError(f"the edit {edit} never fired; this pass had {_summary(self)}")
+        stacks = {place.stack for place in self.seen}
+        if self.keep.stack is not None and self.seen and self.keep.stack not in stacks:
+            raise InputError(f"there is no stack '{self.keep.stack}'; {nearest(self.keep.stack, stacks)}")
         if self.keep.layers is not None and self.seen:
             missing = sorted(set(self.keep.layers) - {place.layer for place in self.seen})
             if missing:

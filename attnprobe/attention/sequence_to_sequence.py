@@ -86,7 +86,7 @@ def greedy(
     encoded = network.encode(network.token_embedding(ids), is_token)
     written = torch.full((len(ids), 1), begin, dtype=torch.long, device=ids.device)
     for step in range(n_steps):
-        if False:
+        if tape is not None and step > 0:
             tape.start_pass()
         logits = network.decode(encoded, network.target_embedding(written))
         written = torch.cat([written, logits[:, -1:].argmax(-1)], dim=1)

@@ -21,7 +21,7 @@ def attention_maps(
 ) -> list[Float[Tensor, "query key"]]:
     """The attention of each layer of the explained stack, heads averaged ("mean"), the largest ("max"), or one head."""
     stack = explained_stack(model, example, kind)
-    layers = model.capture(example).tensor("weights", stack.name, stack.kind)
+    layers = model.capture(example).maps(stack.name, stack.kind)
     if isinstance(heads, int) and not 0 <= heads < min(stack.n_heads):
         raise InputError(
             f"there is no head {heads}; the layers have {min(stack.n_heads)} heads (0 to {min(stack.n_heads) - 1})"

@@ -35,7 +35,10 @@ def attention_x_gradient(
     stack = explained_stack(model, example)
     keep = Keep.of("weights", stack=stack.name, kind=stack.kind)
     logits, tape = differentiable(model, [Row(example)], keep)
-    weights = [site.need("weights") for site in tape.sites] if tape is not None else []
+    sites = tape.sites if tape is not None else []
+    if any(site.n_parts > 1 or site.place.part for site in sites):
+        raise InputError(f"{model.name} keeps windows or images of a layer apart, so there is no weight on each token")
+    weights = [site.need("weights") for site in sites]
     with torch.enable_grad():
         found = torch.autograd.grad(target(logits).sum(), weights, allow_unused=True)
     gradients = [gradient for gradient in found if gradient is not None]

@@ -79,7 +79,9 @@ def layer_changes(model: Model, example: Example, stack: str) -> list[Float[Tens
     maps: list[Tensor] = []
     for call in layer_calls(model, example, stack):
         changed = rerun(model, call, rows)
-        distance = 1 - torch.cosine_similarity(changed.double(), call.output.double(), dim=-1).T
+        n_tokens = example.n_tokens  # a layer may have got more, padded to whole windows
+        states = changed[:, :n_tokens].double(), call.output[:, :n_tokens].double()
+        distance = 1 - torch.cosine_similarity(*states, dim=-1).T
         distance = distance.where(distance > rounding(changed.dtype), 0.0)
         total = distance.sum(-1, keepdim=True)
         _warn_if_lost(total, changed.dtype, len(maps))

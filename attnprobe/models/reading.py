@@ -13,7 +13,7 @@ from attnprobe.example import Example
 from attnprobe.models.evaluator import differentiable
 from attnprobe.models.model import Model, Stack
 from attnprobe.models.rows import Row
-from attnprobe.site import Kind
+from attnprobe.site import BESIDE_TEXT, Kind
 from attnprobe.target import ResolvedTarget
 
 
@@ -24,7 +24,7 @@ def explained_stack(model: Model, example: Example, kind: str = "any") -> Stack:
     """
     stacks = [s for s in model.stacks if kind in ("any", s.kind)]
     if "input_ids" in example.inputs:
-        stacks = [s for s in stacks if s.name not in ("vision", "audio")] or stacks
+        stacks = [s for s in stacks if s.name not in BESIDE_TEXT] or stacks
     if example.axis != "target" and kind == "any":
         stacks = [s for s in stacks if s.kind == "cross"] or stacks
     if not stacks:

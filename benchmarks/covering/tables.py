@@ -19,7 +19,7 @@ def badge(rows: Sequence[Measured]) -> str:
     attending, exact = _attending(rows), [row for row in rows if row.exact]
     missing = [row for row in rows if not row.built]
     reasons = Counter(_kind_of_reason(row.reason) for row in missing)
-    why = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common(4))
+    why = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
     return (
         f"exact on {len(exact)} of {len(attending)} attention-bearing model types of transformers "
         f"({len(missing)} not built: {why})"

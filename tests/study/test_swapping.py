@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import entropy
 
 from attnprobe import attribute, intervention, swap, swapped
 from attnprobe.attention.mechanisms import Mechanism
@@ -431,7 +432,7 @@ def test_the_heatmap_shows_the_table(bert, found):
         kl = table[(table.mechanism == name) & (table.measure == "kl")]["mean"]
         np.testing.assert_allclose(shown[:, column], kl)
     assert [t.get_text() for t in axes.get_yticklabels()] == ["layer 0", "layer 1", "layer 2", "all layers"]
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["hard", "top_k (k=2)"]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["hard", "top_k\n(k=2)"]
     assert "KL" in axes.collections[0].colorbar.ax.get_ylabel()
     assert len(swap_panels([found, other])) == 4
     assert len({panel.figure for panel in swap_panels(found)}) == 1
@@ -460,3 +461,11 @@ def test_all_at_once_alone_is_the_last_place_of_each(bert, found):
     whole = swap(model, "hard", [example], each=False, methods=(), progress=False).texts
     rows = found.texts.query("example_index == 0 and layer == 'all' and method == ''")
     assert list(whole.layer) == ["all"] * 4 and whole.value.to_list() == pytest.approx(rows.value.to_list(), abs=1e-6)
+
+
+def test_the_divergence_is_of_the_prediction_before_from_the_one_after(bert):
+    before, after = torch.tensor([2.0, 0.0, -1.0]).double(), torch.tensor([0.0, 3.0, -4.0]).double()
+    p, q = before.softmax(-1).numpy(), after.softmax(-1).numpy()
+    kl, variation, kept = distances(before, after, bert[0].resolve(bert[1]))
+    assert kl == pytest.approx(float(entropy(p, q))) and abs(kl - float(entropy(q, p))) > 0.1
+    assert variation == pytest.approx(float(np.abs(p - q).sum() / 2)) and kept == 0

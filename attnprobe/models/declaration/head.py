@@ -113,7 +113,7 @@ def untrained(seed: int = 0, *, roundings: int = 0) -> DeclarationNetwork:
     with torch.random.fork_rng(devices=[]):  # nn.Linear and nn.Embedding draw first, in vain
         network = DeclarationNetwork()
     with torch.no_grad():
-        for number, matrix in enumerate(reversed(network.matrices())):
+        for number, matrix in enumerate(network.matrices()):
             shape = matrix.shape if number == 0 else matrix.T.shape
             drawn = torch.from_numpy(0.1 * draw.randn(*shape))
             matrix.copy_(drawn if number == 0 else drawn.T)

@@ -29,6 +29,7 @@ from attnprobe.models.huggingface.fused import CLOSED, MULTI_HEAD, SDPA, Fused, 
 from attnprobe.models.huggingface.interface import attending
 from attnprobe.models.huggingface.mapless import mapless_layers
 from attnprobe.models.huggingface.runs import Running, Runs, is_attention
+from attnprobe.models.huggingface.sparse.layouts import layout_of
 from attnprobe.models.huggingface.sparse.recording import Recorder
 from attnprobe.models.huggingface.traces import Origin, Scored, Traces, Weighed, name_of
 from attnprobe.site import Place, Site, softmax
@@ -198,5 +199,6 @@ class ByHand(TorchFunctionMode):
     def _note_blank(self, ended: Running) -> None:
         """The innermost of nested modules is named; one without weights by design is none of them."""
         inside = any(path.startswith(f"{ended.path}.") for path in (*self.blank, *self.unseen))
-        if not inside and not mapless_layers(ended.module) and ended.path not in self.unseen:
+        laid_out = layout_of(ended.module) is not None  # its sites come when the run has ended
+        if not inside and not laid_out and not mapless_layers(ended.module) and ended.path not in self.unseen:
             self.blank.append(ended.path)

@@ -45,9 +45,16 @@ def _answer_ids(model: "HuggingFaceModel", example: Example, answer: Any) -> lis
         return [model.config.eos_token_id or 0]  # type: ignore[union-attr]
     with torch.no_grad():
         # The plain way of every model: some (Whisper) have one of their own that drops the start token.
-        out = GenerationMixin.generate(module, **inputs, max_new_tokens=MAX_ANSWER, do_sample=False, num_beams=1)
+        out = GenerationMixin.generate(module, **inputs, max_new_tokens=_longest(model), do_sample=False, num_beams=1)
     ids = out[0, 1:].tolist()
     return ids or [model.config.eos_token_id or 0]  # type: ignore[union-attr]
+
+
+def _longest(model: "HuggingFaceModel") -> int:
+    """The most tokens of an answer: what the decoder has positions for, at most `MAX_ANSWER`."""
+    named = (getattr(model.config, name, None) for name in ("max_target_positions", "max_decoder_position_embeddings"))
+    limits = [limit - 1 for limit in named if isinstance(limit, int)]
+    return max(1, min([MAX_ANSWER, *limits]))
 
 
 def _given_ids(model: "HuggingFaceModel", answer: Any) -> list[int]:

@@ -142,6 +142,13 @@ def _inputs(row: Row) -> dict[str, Any]:
     return inputs
 
 
+def _padded(given: Any, ids: Tensor | None) -> bool:
+    """Whether what is looked up are the ids with more behind them."""
+    if ids is None or not isinstance(given, Tensor) or given.ndim != 2 or ids.ndim != 2:
+        return False
+    return given.shape[1] > ids.shape[1] and torch.equal(given[:, : ids.shape[1]], ids)
+
+
 def _turned(given: Any, ids: Tensor | None) -> bool:
     """Whether what is looked up are the ids with tokens and rows exchanged."""
     if ids is None or not isinstance(given, Tensor) or ids.ndim != 2 or given.shape != ids.T.shape:
@@ -169,6 +176,10 @@ def embedding_override(
         if output.shape[:2] == embeddings.shape[:2] and not (args and _turned(args[0], ids)):
             used.append(True)
             return embeddings.to(output.dtype)
+        n_tokens = embeddings.shape[1]
+        if args and _padded(args[0], ids):  # to whole windows (Longformer)
+            used.append(True)
+            return torch.cat([embeddings.to(output.dtype), output[:, n_tokens:]], dim=1)
         if args and _turned(args[0], ids):  # the tokens first (XLNet)
             used.append(True)
             return embeddings.transpose(0, 1).to(output.dtype)

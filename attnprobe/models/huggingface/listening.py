@@ -20,15 +20,22 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
     tape.start_pass()
 
     def next_pass(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        if running() is tape:  # generation calls the model once a token
+        if running() is tape:
             check_conditions(module)
-            tape.start_pass()
             ids = given.get("input_ids", args[0] if args else None)
             recorder.n_tokens = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
+    outermost: set[int] = set()
+
     def begun(part: nn.Module) -> int:
-        if running() is tape:
-            tape.begin_run(part)
+        if running() is not tape:
+            return len(tape.seen)
+        if not runs.active:  # generation calls the model, or the language model inside of it, once a token
+            if id(part) in outermost:
+                tape.start_pass()
+                outermost.clear()
+            outermost.add(id(part))
+        tape.begin_run(part)
         return len(tape.seen)
 
     runs, recorder = Runs(module, begun), Recorder(module, tape)

@@ -45,14 +45,36 @@ def from_name(
     return HuggingFaceModel(module.eval(), tokenizer, name=str(name), numerics=numerics)
 
 
+# A folder with none of these has no tokenizer; transformers would make an empty one up.
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "vocab*",
+    "*.model",
+    "spm*",
+    "merges.txt",
+    "bpe*",
+    "*.tiktoken",
+    "special_tokens_map.json",
+)
+
+
 def _tokenizer(source: str, options: dict[str, Any]) -> Any:
+    """Tokenizer, processor or image processor, None where there is none."""
+    folder = Path(source)
+    named = not folder.is_dir() or any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES)
     try:
-        return AutoTokenizer.from_pretrained(source, **options)
+        return (
+            AutoTokenizer.from_pretrained(source, **options) if named or "gguf_file" in options else _pictures(source)
+        )
     except (OSError, ValueError, KeyError):
-        try:
-            return transformers.AutoImageProcessor.from_pretrained(source)
-        except Exception:
-            return None
+        return _pictures(source)
+
+
+def _pictures(source: str) -> Any:
+    try:
+        return transformers.AutoImageProcessor.from_pretrained(source)
+    except Exception:
+        return None
 
 
 def _why_not(name: str, local: bool, error: Exception) -> str:

@@ -112,7 +112,7 @@ def kind_of(module: nn.Module, part: nn.Module, path: str, lengths_differ: bool)
     names = (*_own_steps(path), type(part).__name__)
     if any(CROSS.search(name) for name in names):
         return "cross"
-    if any(SELF.search(name) for name in names) or _causal(module, part):
+    if any(SELF.search(name) for name in names) or _causal(module, part) or _writes(getattr(module, "config", None)):
         return "self"
     return "cross" if lengths_differ else "self"
 

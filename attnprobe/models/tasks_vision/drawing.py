@@ -1,14 +1,13 @@
-"""Pictures of coloured shapes on a 4 x 4 grid, and questions about them in words; all drawn from one seed.
+"""Pictures of coloured shapes on a 4 x 4 grid, and questions about them in words; all drawn from one generator.
 
 A scene shows 3 or 4 things of different shapes and colours, each in a cell of its own, of 8 x 8 pixels: a cell is a
-patch, so it is known which patch holds the answer. Size, place in the cell, tint and noise vary.
-Some pairs of colour and shape (`UNSEEN`) are kept out of training, to see what was learned of their parts.
+patch, so it is known which patch holds the answer. Size, place in the cell, tint and noise vary, so no picture comes
+twice. Some pairs of colour and shape (`UNSEEN`) are kept out of training, to see what was learned of their parts.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -18,6 +17,7 @@ from attnprobe.models.own import Vocabulary
 
 N_CELLS, CELL = 4, 8  # cells a side, pixels a cell
 SMALLEST = 5  # pixels a side of a thing; smaller circles and crosses look the same
+NOISE, TINT = 0.06, 0.1  # spread of each pixel, and how far a thing's colour is from the colour of its name
 SHAPES = ("square", "circle", "triangle", "cross")
 COLOURS = {
     "red": (0.85, 0.15, 0.15),
@@ -28,13 +28,12 @@ COLOURS = {
     "orange": (0.95, 0.55, 0.1),
 }
 ANSWERS = (*COLOURS, *SHAPES)
-QUESTIONS = {
-    "colour": ("what colour is the {}", "which colour does the {} have", "the {} has what colour"),
-    "shape": ("what shape is the {} thing", "which shape is {}", "the {} thing is of what shape"),
-}
+FORMS = (  # of questions for the colour of a shape, and for the shape of a colour
+    ("what colour is the {}", "which colour does the {} have", "the {} has what colour"),
+    ("what shape is the {} thing", "which shape is {}", "the {} thing is of what shape"),
+)
 UNSEEN = frozenset({("blue", "circle"), ("red", "cross"), ("green", "triangle"), ("yellow", "square")})
-
-VOCABULARY = Vocabulary.of([form.format(name) for forms in QUESTIONS.values() for form in forms for name in ANSWERS])
+VOCABULARY = Vocabulary.of([form.format(name) for forms in FORMS for form in forms for name in ANSWERS])
 LONGEST = 8  # tokens of the longest question, [CLS] among them
 
 
@@ -47,99 +46,110 @@ class Scenes:
 
     pictures: Float[Tensor, "scene 3 height width"]
     ids: Int[Tensor, "scene word"]
-    is_word: Bool[Tensor, "scene word"]
     answers: Int[Tensor, " scene"]
     patch: Int[Tensor, " scene"]
     other: Int[Tensor, " scene"]
     word: Int[Tensor, " scene"]
-    questions: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def is_word(self) -> Bool[Tensor, "scene word"]:
+        """False at padding."""
+        return self.ids != VOCABULARY.ids["[PAD]"]
 
     def part(self, chosen: Tensor | slice) -> "Scenes":
         """Some of the scenes, by index."""
-        names = ("pictures", "ids", "is_word", "answers", "patch", "other", "word")
-        index = torch.arange(len(self.questions))[chosen]
-        tensors = {name: getattr(self, name)[index] for name in names}
-        return Scenes(**tensors, questions=tuple(self.questions[i] for i in index.tolist()))
+        return Scenes(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+    def question(self, index: int) -> str:
+        """The words of a question."""
+        ids = self.ids[index][self.is_word[index]].tolist()
+        return " ".join(VOCABULARY.tokens[i] for i in ids[1:])
 
 
-def outline(shape: str, size: int) -> np.ndarray:
-    """Where a shape of size x size pixels has colour, [size size] of booleans.
+def outline(shape: str, size: int) -> Bool[Tensor, "size size"]:
+    """Where a shape of size x size pixels has colour.
 
-    >>> print("\\n".join("".join(".#"[x] for x in row) for row in outline("triangle", 4).astype(int)))
-    .##.
-    .##.
-    ####
-    ####
+    >>> print("\\n".join("".join(".#"[x] for x in row) for row in outline("triangle", 5).int().tolist()))
+    ..#..
+    .###.
+    .###.
+    #####
+    #####
     """
-    y, x = np.mgrid[:size, :size] - (size - 1) / 2
+    steps = torch.arange(size) - (size - 1) / 2
+    y, x = steps[:, None].expand(size, size), steps[None].expand(size, size)
     if shape == "square":
-        return np.ones((size, size), dtype=bool)
+        return torch.ones(size, size, dtype=torch.bool)
     if shape == "circle":
         return x**2 + y**2 <= (size / 2) ** 2
     if shape == "triangle":
-        return np.abs(x) <= (y + size / 2 + 0.5) / 2
+        return x.abs() <= (y + size / 2 + 0.5) / 2
     if shape == "cross":
-        return (np.abs(x) < 1) | (np.abs(y) < 1)
+        return (x.abs() < 1) | (y.abs() < 1)
     raise InputError(f"no shape is called '{shape}'; there are {', '.join(SHAPES)}")
 
 
-def draw(things: Sequence[tuple[str, str, int]], random: np.random.Generator) -> np.ndarray:
-    """A picture [3 height width] of things (colour, shape, cell): grey noise, and each thing somewhere in its cell."""
-    side = N_CELLS * CELL
-    picture = 0.5 + 0.06 * random.standard_normal((3, side, side))
-    for colour, shape, cell in things:
-        size = int(random.integers(SMALLEST, CELL + 1))
-        down, right = random.integers(0, CELL - size + 1, 2)
-        top, left = CELL * (cell // N_CELLS) + down, CELL * (cell % N_CELLS) + right
-        tint = np.array(COLOURS[colour]) + random.uniform(-0.1, 0.1, 3)
-        window = picture[:, top : top + size, left : left + size]
-        inside = outline(shape, size)
-        window[:, inside] += tint[:, None] - 0.5
-    return picture
+@cache
+def _stencils() -> tuple[Float[Tensor, "shape stencil row column"], Float[Tensor, " stencil"]]:
+    """Every shape in every size and place within a cell, and how often each is drawn: every size as often."""
+    places = [(s, i, j) for s in range(SMALLEST, CELL + 1) for i in range(CELL - s + 1) for j in range(CELL - s + 1)]
+    stencils = torch.zeros(len(SHAPES), len(places), CELL, CELL)
+    for k, shape in enumerate(SHAPES):
+        for n, (size, down, right) in enumerate(places):
+            stencils[k, n, down : down + size, right : right + size] = outline(shape, size).float()
+    return stencils, torch.tensor([1 / (CELL - size + 1) ** 2 for size, _, _ in places])
 
 
-def _things(random: np.random.Generator, unseen: bool) -> list[tuple[str, str, int]]:
-    """3 or 4 things, the asked one first; only with `unseen` is the pair of the first one out of `UNSEEN`."""
-    while True:
-        n = int(random.integers(3, len(SHAPES) + 1))
-        pairs = list(zip(random.permutation(list(COLOURS))[:n], random.permutation(SHAPES)[:n], strict=True))
-        if [pair in UNSEEN for pair in pairs] == [unseen] + [False] * (n - 1):
-            cells = random.permutation(N_CELLS**2)[:n]
-            return [(str(colour), str(shape), int(cell)) for (colour, shape), cell in zip(pairs, cells, strict=True)]
+@cache
+def _questions() -> tuple[Int[Tensor, "kind form answer word"], Int[Tensor, "kind form answer"]]:
+    """Ids of each question, padded, and where in it the name stands."""
+    ids = torch.full((2, len(FORMS[0]), len(ANSWERS), LONGEST), VOCABULARY.ids["[PAD]"])
+    places = torch.zeros(ids.shape[:3], dtype=torch.long)
+    for kind, forms in enumerate(FORMS):
+        for n, form in enumerate(forms):
+            for k, name in enumerate(ANSWERS):
+                row = VOCABULARY.encode(form.format(name))[1]
+                ids[kind, n, k, : len(row)] = torch.tensor(row)
+                places[kind, n, k] = row.index(VOCABULARY.ids[name])
+    return ids, places
 
 
-def make_scenes(n: int, seed: int, *, unseen: bool = False) -> Scenes:
-    """n scenes from a seed; unseen: the thing asked about is of a pair that no other scene shows."""
-    random = np.random.default_rng(seed)
-    pictures, rows, questions, facts = [], [], [], []
-    for _ in range(n):
-        things = _things(random, unseen)
-        (colour, shape, cell), (_, _, other) = things[:2]
-        kind = str(random.choice(list(QUESTIONS)))
-        name, answer = (shape, colour) if kind == "colour" else (colour, shape)
-        questions.append(str(random.choice(QUESTIONS[kind])).format(name))
-        rows.append(VOCABULARY.encode(questions[-1])[1])
-        facts.append((ANSWERS.index(answer), cell, other, rows[-1].index(VOCABULARY.ids[name])))
-        pictures.append(draw(things, random))
-    ids = torch.tensor([row + [VOCABULARY.ids["[PAD]"]] * (LONGEST - len(row)) for row in rows])
-    answers, patch, other_patch, word = torch.tensor(facts).T
-    return Scenes(
-        torch.tensor(np.stack(pictures), dtype=torch.float32),
-        ids,
-        ids != VOCABULARY.ids["[PAD]"],
-        answers,
-        patch,
-        other_patch,
-        word,
-        tuple(questions),
-    )
+def _things(n: int, generator: torch.Generator, unseen: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Colour, shape, and whether it is there, of 4 things [scene thing]; the first is asked about."""
+    kept_out = torch.tensor([[(colour, shape) in UNSEEN for shape in SHAPES] for colour in COLOURS])
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    while sum(len(there) for _, _, there in found) < n:
+        colours = torch.rand(2 * n, len(COLOURS), generator=generator).argsort(1)[:, : len(SHAPES)]
+        shapes = torch.rand(2 * n, len(SHAPES), generator=generator).argsort(1)
+        there = torch.arange(len(SHAPES)) < torch.randint(3, len(SHAPES) + 1, (2 * n, 1), generator=generator)
+        new = kept_out[colours, shapes] & there
+        fits = (new[:, 0] == unseen) & ~new[:, 1:].any(1)
+        found.append((colours[fits], shapes[fits], there[fits]))
+    colours, shapes, there = (torch.cat(parts)[:n] for parts in zip(*found, strict=True))
+    return colours, shapes, there
 
 
-def elsewhere(
-    pictures: Float[Tensor, "scene 3 height width"], generator: torch.Generator
-) -> Float[Tensor, "scene 3 height width"]:
-    """The same cells in another order, drawn for each picture: a question keeps its answer, though not its patch."""
-    n, order = len(pictures), torch.rand(len(pictures), N_CELLS**2, generator=generator).argsort(1)
-    cells = pictures.reshape(n, 3, N_CELLS, CELL, N_CELLS, CELL).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
-    moved = cells[torch.arange(n)[:, None], order].unflatten(1, (N_CELLS, N_CELLS))
-    return moved.permute(0, 3, 1, 4, 2, 5).reshape(pictures.shape)
+def make_scenes(n: int, generator: torch.Generator | int, *, unseen: bool = False) -> Scenes:
+    """n scenes from a generator or a seed; unseen: the thing asked about is of a pair that no other scene shows."""
+    if isinstance(generator, int):
+        generator = torch.Generator().manual_seed(generator)
+    every = torch.arange(n)
+    colours, shapes, there = _things(n, generator, unseen)
+    cells = torch.rand(n, N_CELLS**2, generator=generator).argsort(1)[:, : len(SHAPES)]
+    (stencils, often), (ids, places) = _stencils(), _questions()
+    grounds = 0.5 + NOISE * torch.randn(n, N_CELLS**2, 3, CELL, CELL, generator=generator)
+    for k in range(len(SHAPES)):
+        tint = torch.tensor(list(COLOURS.values()))[colours[:, k]]
+        tint = tint + TINT * (2 * torch.rand(n, 3, generator=generator) - 1)
+        inside = stencils[shapes[:, k], torch.multinomial(often, n, replacement=True, generator=generator)]
+        inside = inside * there[:, k, None, None]
+        grounds[every, cells[:, k]] += inside[:, None] * (tint - 0.5)[:, :, None, None]
+    pictures = grounds.unflatten(1, (N_CELLS, N_CELLS)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+    kind, form = (torch.randint(high, (n,), generator=generator) for high in (2, len(FORMS[0])))
+    colour, shape = colours[:, 0], shapes[:, 0] + len(COLOURS)
+    name, answer = torch.where(kind == 0, shape, colour), torch.where(kind == 0, colour, shape)
+    asked = (kind, form, name)
+    return Scenes(pictures, ids[asked], answer, cells[:, 0], cells[:, 1], places[asked])

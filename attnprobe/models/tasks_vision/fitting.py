@@ -47,7 +47,8 @@ def fit(
     """
     generator, losses = torch.Generator().manual_seed(recipe.seed), []
     averaged = copy.deepcopy(network).eval()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.rate, weight_decay=recipe.decay, betas=(0.9, 0.98))
+    options = {"lr": recipe.rate, "weight_decay": recipe.decay, "betas": (0.9, 0.98), "fused": True}
+    optimizer = torch.optim.AdamW(network.parameters(), **options)  # type: ignore[arg-type]
     network.train()
     for step in tqdm(range(recipe.steps), desc="training", disable=None if recipe.progress else True, leave=False):
         optimizer.param_groups[0]["lr"] = recipe.rate * share_of_rate(step, recipe.steps)

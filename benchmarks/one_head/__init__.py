@@ -1,0 +1,1 @@
+"""What benchmarks/declaration.py is put together from."""
