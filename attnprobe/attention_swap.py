@@ -27,11 +27,11 @@ from torch import Tensor
 from attnprobe.attention import normalizers
 from attnprobe.attention.masks import causal_mask
 from attnprobe.attention.mechanisms import Mechanism, mechanisms
-from attnprobe.errors import EditError, InputError, nearest
+from attnprobe.errors import CaptureError, EditError, InputError, nearest
 from attnprobe.intervention import Index, Intervention
 from attnprobe.intervention import uniform as uniform_weights
 from attnprobe.registry import Registry
-from attnprobe.site import SOFTMAX, Kind, Site
+from attnprobe.site import SOFTMAX, Kind, Normalizer, Site
 
 # A change: a function of a site (and options) to its new weights [batch head query key], all heads.
 changes = Registry("change of attention", None)
@@ -67,7 +67,11 @@ def swapped(
     where = None if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
 
     def change(site: Site) -> Site:
-        old, new, index = site.need("weights"), weights_of(site), _heads(heads, site)
+        try:
+            new = weights_of(site)
+        except CaptureError:  # the model changes weights behind its softmax, so no scores lead there
+            new = weights_of(dataclasses.replace(site, scores=None))
+        old, index = site.need("weights"), _heads(heads, site)
         return site.replace(weights=old.index_copy(1, index, new[:, index].to(old.dtype)))
 
     return Intervention(_title(name, options), change, where, stack, kind)
@@ -99,15 +103,20 @@ def own_scores(site: Site) -> Tensor:
     if site.scores is not None:
         return site.scores
     weights = site.need("weights")
+    if bool((weights < 0).any()):
+        raise EditError(
+            f"{site.place}: there are no scores here, and weights below 0 are made of none; of the changes 'uniform' "
+            "alone runs here"
+        )
     # No log of 0: its gradient would be no number.
     return torch.where(weights > 0, weights, 1.0).log().masked_fill(weights <= 0, -torch.inf)
 
 
-def _normalize(site: Site, scores: Tensor) -> Tensor:
-    """Weights of scores by the site's own normalizer; where the site has no scores, by softmax, the row's mass kept."""
+def _normalize(site: Site, scores: Tensor, normalizer: Normalizer | None = None) -> Tensor:
+    """Weights of scores by the site's normalizer; of log(weights) by softmax unless told, the row's mass kept."""
     if site.scores is not None:
-        return site.normalizer(scores)
-    return SOFTMAX(scores) * site.need("weights").sum(-1, keepdim=True)
+        return (normalizer or site.normalizer)(scores)
+    return (normalizer or SOFTMAX)(scores) * site.need("weights").sum(-1, keepdim=True)
 
 
 def _cut(site: Site, kept: Tensor) -> Tensor:
@@ -118,12 +127,11 @@ def _cut(site: Site, kept: Tensor) -> Tensor:
 @changes.add(family="sharpness", source="Hinton et al. 2015, section 2")
 def temperature(site: Site, *, temperature: float = 1.0) -> Tensor:
     """Scores divided by a temperature: below 1 sharper, above 1 flatter."""
-    divisor, sinks = normalizers.above_zero(temperature), site.normalizer.sinks
-    cooler = dataclasses.replace(site.normalizer, sinks=None if sinks is None else sinks / divisor)
-    scores = own_scores(site)
+    divisor, sinks, scores = normalizers.above_zero(temperature), site.normalizer.sinks, own_scores(site)
+    cooler = None if sinks is None else dataclasses.replace(site.normalizer, sinks=sinks / divisor)
     # Hidden keys keep their score: the lowest number divided by less than 1 would be -inf, and a blind row NaN.
     spread = scores / divisor if site.visible is None else torch.where(site.visible, scores / divisor, scores)
-    return _normalize(dataclasses.replace(site, normalizer=cooler), spread)
+    return _normalize(site, spread, cooler)
 
 
 @changes.add(family="selection", source="Zhao et al. 2019, Explicit Sparse Transformer")
@@ -171,7 +179,7 @@ def _by_normalizer(name: str) -> None:
             site.need("scores")
         own = dataclasses.replace(site.normalizer, name=other.name, function=other.function)
         scores = own_scores(site) if site.visible is None else own_scores(site).masked_fill(~site.visible, -torch.inf)
-        return own(scores)
+        return _normalize(site, scores, own)
 
     change.__name__ = change.__qualname__ = name
     change.__doc__ = f"{name} of the model's own scores in the place of its normalizer."

@@ -1,7 +1,7 @@
 """Capture: the attention of one forward pass, with the proof that it is what the model used."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,12 +115,19 @@ class Capture:
         return torch.stack([layer.to(layers[0].device) for layer in layers])
 
     def maps(self, stack: str | None = None, kind: Kind | None = None) -> list[Float[Tensor, "head query key"]]:
-        """Attention weights of each layer; parts that are rows of one map (Longformer's band, global rows) as one."""
-        joined = _joined(self.select(stack, kind))
+        """Attention weights of each layer.
+
+        Parts that are rows of one map (Longformer's band and its global rows) are put together; of a layout in other
+        parts (ProphetNet's streams) the first, which is the main one, is given.
+        """
+        sites = self.select(stack, kind)
+        joined = _joined(sites)
+        if joined is None and all(site.place.route == "layout" for site in sites if site.place.part):
+            return [_kept(site, "weights")[0] for site in sites if not site.place.part]
         return self.tensor("weights", stack, kind) if joined is None else joined
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a weight: stack, kind, layer, head, query_index, key_index, weight; part, step where there are several."""
+        """A row a weight: stack, kind, layer, head, query_index, key_index, weight; part, step where they differ."""
         parts = [_frame_of(site) for site in self.sites if site.weights is not None]
         if not parts:
             raise CaptureError("no weights were kept in this capture; say keep=Keep.of('weights')")

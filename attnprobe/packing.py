@@ -24,7 +24,7 @@ def unpacked(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return (
-        tuple(map(_unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: unpacked(v) for k, v in value.items()}
+        tuple(map(unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: unpacked(v) for k, v in value.items()}
     )
 
 

@@ -36,7 +36,7 @@ def attention_x_gradient(
     keep = Keep.of("weights", stack=stack.name, kind=stack.kind)
     logits, tape = differentiable(model, [Row(example)], keep)
     sites = tape.sites if tape is not None else []
-    if any(site.n_parts > 1 or site.place.part for site in sites):
+    if any(site.n_parts > 1 or (site.place.part and site.place.route != "layout") for site in sites):
         raise InputError(f"{model.name} keeps windows or images of a layer apart, so there is no weight on each token")
     weights = [site.need("weights") for site in sites]
     with torch.enable_grad():
@@ -48,5 +48,9 @@ def attention_x_gradient(
             f"{len(found)} layers (quantized maps, or parts that run without gradients); use a method without gradients"
         )
     products = [(w * g)[0].sum(0).detach().float().cpu() for w, g in zip(weights, gradients, strict=True)]
-    product = products[-1] if layers == "last" else torch.stack(products).sum(0)
+    last = sites[-1].place.layer
+    chosen = [p for p, s in zip(products, sites, strict=True) if layers == "all" or s.place.layer == last]
+    if len({tuple(product.shape) for product in chosen}) > 1:
+        raise InputError(f"{model.name} has parts of a layer over other keys than its tokens; use a method by removal")
+    product = torch.stack(chosen).sum(0)
     return Scores(product.sum(0), map=product)

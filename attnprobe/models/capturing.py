@@ -145,9 +145,9 @@ def compare_logits(model: Model, example: Example, tape: Tape, logits: Tensor) -
         without = model.forward([Row(example)])
         if tape.edits:
             count(forward=1)
-            logits = model.forward(
-                [Row(example)], Tape(keep=tape.keep, differentiable=tape.differentiable, check=False, n_rows=1)
-            )
+            again = Tape(keep=tape.keep, differentiable=tape.differentiable, check=False, n_rows=1)
+            with torch.set_grad_enabled(tape.differentiable):
+                logits = model.forward([Row(example)], again)
         difference = float((logits.detach() - without).abs().max())
         size = max(1.0, float(without.abs().max()))
     return Check(

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnprobe.attention.seam import Keep, Tape
-from attnprobe.errors import CaptureError
+from attnprobe.errors import CaptureError, RowsError
 from attnprobe.example import Example
 from attnprobe.models.evaluator import count
 from attnprobe.models.linear_maps import Call, LinearMap, watched
@@ -18,7 +18,7 @@ from attnprobe.models.rows import Row
 from attnprobe.site import Place, Site
 
 # The same input several times: each row gets noise of its own, which tells columns apart in bfloat16 too.
-N_ROWS = 4
+N_ROWS = 3
 N_TOKENS = 6
 MOST_ROWS = 64
 
@@ -55,7 +55,7 @@ def find(model: Model, example: Example) -> tuple[Found, ...]:
     """Where the projections of every attention layer are: one pass of several rows of the example."""
     try:
         sites, calls = _watch(model, example, N_ROWS)
-    except CaptureError:  # some attention lays several inputs out in its own way
+    except (CaptureError, RowsError):  # some attention lays several inputs out in its own way
         sites, calls = _watch(model, example, 1)
     if not sites:
         raise CaptureError(f"no attention of {model.name} was seen")

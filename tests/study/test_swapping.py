@@ -13,14 +13,16 @@ from scipy.stats import entropy
 from attnprobe import attribute, intervention, swap, swapped
 from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.seam import Keep
-from attnprobe.errors import EditError, InputError
+from attnprobe.errors import CaptureError, EditError, InputError
 from attnprobe.metrics.ranks import kendall_tau
 from attnprobe.models import load
 from attnprobe.models.edited import EditedModel
 from attnprobe.models.rows import Row
+from attnprobe.site import Normalizer
 from attnprobe.swap_figure import swap_heatmap, swap_panels
 from attnprobe.swapping import distances
 from tests import tiny
+from tests.huggingface import sparse_models
 
 ALL = Keep.of("query", "key", "value", "scores", "weights", "z")
 CAUSAL = torch.ones(12, 12).tril().bool()
@@ -469,3 +471,40 @@ def test_the_divergence_is_of_the_prediction_before_from_the_one_after(bert):
     kl, variation, kept = distances(before, after, bert[0].resolve(bert[1]))
     assert kl == pytest.approx(float(entropy(p, q))) and abs(kl - float(entropy(q, p))) > 0.1
     assert variation == pytest.approx(float(np.abs(p - q).sum() / 2)) and kept == 0
+
+
+@pytest.mark.parametrize("name", ["longformer", "big_bird", "reformer_rounds", "vits"])
+def test_changes_of_the_weights_run_on_attention_without_a_matrix(name):
+    tiny_model = sparse_models.tiny(name)
+    model = load(tiny_model.module)
+
+    def hidden(*edits):
+        torch.manual_seed(0)  # some of them draw
+        with torch.no_grad(), model.listening(tape_of(*edits)):
+            return tiny_model.module(**tiny_model.inputs)[0]
+
+    plain = hidden()
+    torch.testing.assert_close(hidden(swapped("temperature")), plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(hidden(swapped("top_k", k=999)), plain, atol=1e-5, rtol=1e-5)
+    for edit in (swapped("temperature", temperature=3.0), swapped("hard"), swapped("uniform")):
+        assert float((hidden(edit) - plain).abs().max()) > 0.01
+
+
+def test_weights_that_were_changed_behind_the_softmax_stand_for_themselves(bert):
+    def refuse(scores):
+        raise CaptureError("no scores lead to these weights")
+
+    site = bert[0].capture(bert[1], keep=ALL).sites[0]
+    halved = replace(site, weights=site.weights / 2, normalizer=Normalizer("unknown", refuse, "at_most_one"))
+    for name, options in (("temperature", {"temperature": 2.0}), ("top_k", {"k": 2}), ("hard", {})):
+        found, plain = (swapped(name, **options)(s).weights for s in (replace(halved, scores=None), site))
+        torch.testing.assert_close(found, plain / 2, atol=1e-6, rtol=1e-5)
+        if name != "hard":
+            assert torch.equal(swapped(name, **options)(halved).weights, found)
+
+
+def test_weights_below_zero_have_no_scores(bert):
+    site = bert[0].capture(bert[1], keep=ALL).sites[0]
+    with pytest.raises(EditError, match="weights below 0"):
+        swapped("temperature", temperature=2.0)(site.replace(weights=site.weights - 0.5))
+    assert swapped("uniform")(site.replace(weights=site.weights - 0.5)).weights is not None

@@ -9,30 +9,32 @@ from torch import Tensor
 
 from attnprobe.errors import CaptureError
 from attnprobe.models.huggingface.axes import Heads, Product
-from attnprobe.models.huggingface.fused import HIDDEN
 from attnprobe.models.huggingface.traces import Scored, Weighed
 from attnprobe.site import Normalizer, Place, Site, softmax
 
 UNKNOWN = "unknown"
+# A weight that no head gives more than this was hidden by a mask; a row of scores all below this was hidden whole.
+NOTHING_LEFT = 1e-30
+ALL_HIDDEN = -9e3
 
 
 def site_of(
     place: Place, trace: Weighed, way: Product, heads: Heads, weights: Tensor, value: Tensor, z: Tensor
 ) -> Site:
     """The site of operands in the common form [lead… query key], [lead… key d_value], [lead… query d_value]."""
-    query, key = _factors(trace.scored, heads, tuple(weights.shape)) or (None, None)
+    query, key = _factors(trace, heads, tuple(weights.shape)) or (None, None)
     moved = way.weights(trace.moved(trace.scores))
     scores = heads.split(moved) if moved.shape == weights.shape else None
     site = Site(place, query, key, heads.split(value), scores, heads.split(weights), heads.split(z))
     return _told(site, trace)
 
 
-def _factors(scored: Scored | None, heads: Heads, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
+def _factors(trace: Weighed, heads: Heads, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
     """Query and key [row head token d_head], as the product that made the scores had them; None where unknown."""
-    form = None if scored is None else _scored_form(scored)
+    form = None if trace.scored is None else _scored_form(trace.scored)
     if form is None:
         return None
-    query, key = form
+    query, key = form if trace.keys_right else form[::-1]
     *lead, n_queries, n_keys = shape
     if query.shape[-2] != n_queries or key.shape[-2] != n_keys or query.shape[-1] != key.shape[-1]:
         return None
@@ -74,11 +76,10 @@ def _told(site: Site, trace: Weighed) -> Site:
         return replace(site, normalizer=_unknown(site.place, "at_most_one" if trace.cut else "one"))
     made = softmax(site.scores.to(trace.dtype or site.scores.dtype)).to(weights.dtype)
     dropped = (weights == 0) & (made != 0)
-    hidden = dropped if bool(dropped.any()) else None
-    seen = site.scores > HIDDEN
-    if hidden is not None:
-        seen, made = seen & ~hidden, made.masked_fill(hidden, 0.0)
+    seen = _visible(site.scores, weights)
     visible = None if bool(seen.all()) else seen
+    if bool(dropped.any()):  # a mask behind the softmax, or a choice by weight: other scores would choose otherwise
+        return replace(site, visible=seen & ~dropped, normalizer=_unknown(site.place, "at_most_one"))
     if not torch.allclose(made, weights, rtol=1e-3, atol=1e-5, equal_nan=True):
         return replace(site, visible=visible, normalizer=_unknown(site.place, "any"))
 
@@ -87,8 +88,14 @@ def _told(site: Site, trace: Weighed) -> Site:
     def normalize(scores: Tensor) -> Tensor:
         return softmax(scores.to(inside or scores.dtype)).to(outside)
 
-    row_sum: Any = "one" if hidden is None else "at_most_one"
-    return replace(site, visible=visible, normalizer=Normalizer("softmax", normalize, row_sum, hidden=hidden))
+    return replace(site, visible=visible, normalizer=Normalizer("softmax", normalize))
+
+
+def _visible(scores: Tensor, weights: Tensor) -> Tensor:
+    """Keys that some head gives weight, in rows not hidden whole: masks may be -100, and scores far below 0."""
+    alive = (weights.float() > NOTHING_LEFT).any(1, keepdim=True)
+    blind = scores.amax(-1, keepdim=True) <= ALL_HIDDEN
+    return (alive & ~blind).expand(weights.shape)
 
 
 def _unknown(place: Place, row_sum: Any) -> Normalizer:

@@ -20,9 +20,11 @@ from attnprobe.models.huggingface.axes import (
     SOFTMAX_CALLS,
     Heads,
     Operands,
+    check_queries,
     n_heads_of,
     operands_of,
     product_of,
+    scores_of,
     softmax_axis,
 )
 from attnprobe.models.huggingface.fused import CLOSED, MULTI_HEAD, SDPA, Fused, open_multi_head
@@ -33,6 +35,9 @@ from attnprobe.models.huggingface.sparse.layouts import layout_of
 from attnprobe.models.huggingface.sparse.recording import Recorder
 from attnprobe.models.huggingface.traces import Origin, Scored, Traces, Weighed, name_of
 from attnprobe.site import Place, Site, softmax
+
+# Their windows lie behind the heads.
+HEADS_FIRST = ("HieraMaskUnitAttention",)
 
 
 @dataclass
@@ -69,8 +74,7 @@ class ByHand(TorchFunctionMode):
         if func is SDPA:
             return self._fused(args, kwargs)
         if func is MULTI_HEAD:
-            with self:
-                return open_multi_head(*args, **kwargs)
+            return self._multi_head(args, kwargs)
         out = func(*args, **kwargs)
         if func in CLOSED:
             self.unseen.append(self.runs.innermost.path or "the model itself")
@@ -85,16 +89,27 @@ class ByHand(TorchFunctionMode):
         if self._scores:
             self._scores.follow(name, func, args, kwargs, out)
 
+    def _multi_head(self, args: tuple, kwargs: dict) -> Any:
+        """torch's own code, watched; what it does with the weights beside the product is to average them."""
+        known = len(self._open)
+        with self:
+            out = open_multi_head(*args, **kwargs)
+        for _, origin in self._open[known:]:
+            origin.lost = origin.lost and origin.n_uses == 0
+        return out
+
     def _softmax(self, func: Any, args: tuple, kwargs: dict) -> Tensor:
         out = func(*args, **kwargs)
-        scores, axis = args[0], softmax_axis(func, args, kwargs)
+        scores, axis = scores_of(args, kwargs), softmax_axis(func, args, kwargs)
         if scores.ndim < 3 or axis is None:
             return out
         # Keys lie on the last axis; a softmax over another one pools or routes, and is followed for the product alone.
-        attending = self.runs.attending if axis == scores.ndim - 1 else None
-        origin = Origin(None if attending is None or mapless_layers(attending.module) else attending.path)
+        scored = self._scores.of(scores)
+        attending = self.runs.attending or (self.runs.innermost if scored is not None else None)
+        followed = axis == scores.ndim - 1 and attending is not None and not mapless_layers(attending.module)
+        origin = Origin((attending.path or "the model itself") if followed and attending is not None else None)
         self._open.append((self.runs.innermost, origin))
-        trace = Weighed(scores, kwargs.get("dtype"), axis, origin, self._scores.of(scores))
+        trace = Weighed(scores, kwargs.get("dtype"), axis, origin, scored, keys_right=axis == scores.ndim - 1)
         self._weights.set(out, trace)
         return out
 
@@ -104,33 +119,48 @@ class ByHand(TorchFunctionMode):
             out = func(*args, **kwargs)
             self._follow(func, args, kwargs, out)
             return out
-        for left, factor, axis in ((True, given.left, given.left_axis), (False, given.right, given.right_axis)):
-            trace = self._weights.of(factor)
-            if trace is not None and trace.axis == axis:
-                return self._attention(func(*args, **kwargs), given, left, trace)
+        traces = [self._weights.of(factor) for factor in (given.left, given.right)]
+        for left, axis in ((True, given.left_axis), (False, given.right_axis)):
+            trace = traces[0 if left else 1]
+            if (
+                trace is not None and trace.axis == axis and None in traces
+            ):  # weights times weights are no mix of values
+                into = kwargs.get("out", args[0] if name_of(func).endswith("mm_") else None)
+                return self._attention(func(*args, **kwargs), given, left, trace, into)
+        for factor in (given.left, given.right):
             self._weights.lose(factor)
         out = func(*args, **kwargs)
         if given.left.ndim > 2 or given.right.ndim > 2:
             self._scores.set(out, Scored(given.left, given.right, given.equation))
         return out
 
-    def _attention(self, out: Tensor, given: Operands, left: bool, trace: Weighed) -> Tensor:
-        """The product of weights and value: the site is complete."""
+    def _attention(
+        self, out: Tensor, given: Operands, left: bool, trace: Weighed, into: Tensor | None = None
+    ) -> Tensor:
+        """The product of weights and value: the site is complete. into: where the product was written to, if given."""
         trace.origin.n_uses += 1
         owner = self.runs.innermost
         if trace.origin.n_uses > 1:
             self._refuse_second_use(owner, trace)
             return out
         weights, value = (given.left, given.right) if left else (given.right, given.left)
+        if weights.numel() < trace.scores.numel() and not trace.cut:
+            raise CaptureError(
+                f"{owner.path} uses {weights.numel()} of its {trace.scores.numel()} weights in one product (heads or "
+                f"queries one by one), and attnprobe knows no layout for {type(owner.module).__name__}"
+            )
         way = product_of(given, left)
         weights, value, z = way.weights(weights), way.value(value), way.z(out)
-        heads = Heads.of(tuple(z.shape[:-2]), self._n_heads(), self.tape.n_rows)
+        n_heads, first = self._n_heads(), type(owner.module).__name__ in HEADS_FIRST
+        heads = Heads.of(tuple(weights.shape[:-2]), n_heads, self.tape.n_rows, heads_first=first)
         place = self.tape.enter(owner.module, cross=weights.shape[-1] != weights.shape[-2], route="softmax")
+        check_queries(place, heads, tuple(weights.shape), n_heads)
         if not self.tape.wants(place):
             return out
         self._refuse_training(owner, place)
         site = site_of(place, trace, way, heads, weights, value, z)
-        return self._passed(site, out, lambda new: way.back(heads.merge(new)))
+        new = self._passed(site, out, lambda z: way.back(heads.merge(z)))
+        return new if into is None or new is out else into.copy_(new)
 
     def _fused(self, args: tuple, kwargs: dict) -> Tensor:
         """One call of scaled_dot_product_attention: the site beside the kernel, whose z stays unless edited."""
@@ -141,7 +171,9 @@ class ByHand(TorchFunctionMode):
             return out
         if given.dropout > 0:
             raise CaptureError(f"{place}: in training mode the weights are after dropout; call model.eval()")
-        heads = Heads.of(given.lead, self._n_heads(), self.tape.n_rows)
+        n_heads = self._n_heads()
+        heads = Heads.of(given.lead, n_heads, self.tape.n_rows)
+        check_queries(place, heads, (given.query.shape[-2], given.key.shape[-2]), n_heads)
         scores, visible = heads.split(given.scores), given.visible
         if visible is not None:
             visible = heads.split(visible.expand(*given.lead, *scores.shape[-2:]))
@@ -175,11 +207,16 @@ class ByHand(TorchFunctionMode):
 
     def _refuse_second_use(self, owner: Running, trace: Weighed) -> None:
         """Weights that go into two products: seeing is right, but an edit or a gradient would reach the first alone."""
-        if trace.cut or self.tape.differentiable or self.tape.all_edits():
+        if trace.cut or self._changes:
             raise CaptureError(
                 f"{owner.path} uses its weights in more than one product, and attnprobe knows no layout for "
                 f"{type(owner.module).__name__}: edits and gradients would be incomplete"
             )
+
+    @property
+    def _changes(self) -> bool:
+        """Whether anything but looking is asked for."""
+        return self.tape.differentiable or bool(self.tape.all_edits())
 
     def _end_of_run(self, ended: Running) -> None:
         """Weights that went where no product uses them, in what calls itself attention, were attention not seen.
@@ -190,6 +227,11 @@ class ByHand(TorchFunctionMode):
         waiting = [(self.runs.innermost, o) for o in mine if o.n_uses == 0 and not o.lost and self.runs.active]
         self._open = [(owner, origin) for owner, origin in self._open if owner.module is not ended.module] + waiting
         self.unseen += [o.path for o in mine if o.path is not None and o.n_uses == 0 and o.lost]
+        if any(o.n_uses and o.lost for o in mine) and running() is self.tape and self._changes:
+            raise CaptureError(
+                f"{ended.path} also uses its weights beside the product with the values: an edit or a gradient would "
+                "reach that product alone"
+            )
         if running() is self.tape and is_attention(ended.module) and ended.n_seen == len(self.tape.seen):
             self._note_blank(ended)
         if not self._open:

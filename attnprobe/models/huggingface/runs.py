@@ -83,5 +83,7 @@ def computing(module: nn.Module) -> dict[str, nn.Module]:
     return {
         path: part
         for path, part in module.named_modules()
-        if is_attention(part) or (next(part.children(), None) is not None and next(part.parameters(), None) is not None)
+        if is_attention(part)
+        or (next(part.children(), None) is not None and next(part.parameters(), None) is not None)
+        or {name for name, _ in part.named_parameters(recurse=False)} - {"weight", "bias"}
     }

@@ -148,6 +148,7 @@ class Weighed:
     scored: Scored | None = None
     steps: tuple[Callable[[Tensor], Tensor], ...] = ()
     cut: bool = False
+    keys_right: bool = True  # the keys were on the last axis of the scores
 
     def carried(self, name: str, given: Tensor, out: Tensor, step: Callable[[Tensor], Tensor]) -> "Weighed | None":
         """The trace of what an operation made of the weights; None where the keys' axis is lost."""

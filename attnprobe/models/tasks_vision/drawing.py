@@ -16,7 +16,7 @@ from attnprobe.errors import InputError
 from attnprobe.models.own import Vocabulary
 
 N_CELLS, CELL = 4, 8  # cells a side, pixels a cell
-SMALLEST = 5  # pixels a side of a thing; smaller circles and crosses look the same
+SMALLEST = 6  # pixels a side of a thing; smaller ones are hard to tell apart
 NOISE, TINT = 0.06, 0.1  # spread of each pixel, and how far a thing's colour is from the colour of its name
 SHAPES = ("square", "circle", "triangle", "cross")
 COLOURS = {
@@ -84,7 +84,7 @@ def outline(shape: str, size: int) -> Bool[Tensor, "size size"]:
     if shape == "square":
         return torch.ones(size, size, dtype=torch.bool)
     if shape == "circle":
-        return x**2 + y**2 <= (size / 2) ** 2
+        return x**2 + y**2 <= (size / 2 - 0.3) ** 2
     if shape == "triangle":
         return x.abs() <= (y + size / 2 + 0.5) / 2
     if shape == "cross":

@@ -31,7 +31,7 @@ from attnprobe.models.tasks_vision.fitting import Batch, Recipe, fit, one_thread
 from attnprobe.site import Site
 
 RECIPE = Recipe(steps=3000, rate=3e-3, decay=0.01)
-SIZES: dict[str, Any] = {"d_model": 48, "n_heads": 4, "vision_layers": 1, "text_layers": 2}
+SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 4, "vision_layers": 1, "text_layers": 1}
 N_HELD_OUT, SEED_OF_HELD_OUT, SEED_OF_UNSEEN = 1000, 1002, 1003  # of the scenes that no training draws
 
 
