@@ -174,7 +174,8 @@ class Site:
         for name in (*TENSORS, "visible"):
             tensor = getattr(self, name)
             if tensor is not None:
-                changes[name] = tensor if name == "visible" and tensor.shape[0] == 1 else tensor[index]
+                one_for_all = tensor.shape[0] == 1 != self.n_rows  # learned queries, a mask
+                changes[name] = tensor if one_for_all and name == "visible" else self._every(tensor)[index]
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def merge(self, parts: Sequence[tuple[Tensor, "Site"]]) -> "Site":
@@ -199,6 +200,9 @@ class Site:
         """Every tensor passed through `function`."""
         changes = {name: function(t) for name in (*TENSORS, "visible") if (t := getattr(self, name)) is not None}
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def _every(self, tensor: Tensor) -> Tensor:
+        return tensor.expand(self.n_rows, *tensor.shape[1:])
 
     def _any(self) -> Tensor:
         for name in ("weights", "z", "scores", "query", "value", "key"):

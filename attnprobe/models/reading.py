@@ -62,14 +62,18 @@ def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -
             break
         if tape is None or not tape.sites:
             break
-        z = tape.sites[0].need("z")
+        parts = [site.need("z") for site in tape.sites]  # rows of one map may lie in several (Longformer's global rows)
         with torch.enable_grad():
             answer = target(logits).sum()
             if not answer.requires_grad:
                 break
-            (gradient,) = torch.autograd.grad(answer, z, allow_unused=True)
-        if gradient is not None and bool((gradient != 0).any()):
-            return gradient[0].abs().sum((0, 2)).nonzero().flatten().cpu()
+            gradients = torch.autograd.grad(answer, parts, allow_unused=True)
+        read = [
+            g[0].abs().sum((0, 2)).nonzero().flatten().cpu() for g in gradients if g is not None and g.shape[0] == 1
+        ]
+        rows = torch.cat(read).unique() if read else torch.tensor([])
+        if len(rows):
+            return rows
     position = target.position if target.position is not None else 0
     warnings.warn(
         f"{model.name}: no gradient tells which position is read; position {position} is assumed", stacklevel=3

@@ -72,7 +72,7 @@ def measure(model_type: str) -> Measured:
     except AttnprobeError as error:
         row = replace(row, reason=f"{type(error).__name__}: {_line(error)}")
     except Exception as error:
-        row = replace(row, reason=f"crash: {type(error).__name__}: {_line(error)}")
+        row = replace(row, attention=True, reason=f"crash: {type(error).__name__}: {_line(error)}")
     restored = _state(built) == before
     return replace(row, restored=restored, exact=row.exact and restored)
 

@@ -123,9 +123,7 @@ def test_an_edit_of_the_alignment_is_the_slow_version_with_that_context(looks: s
     network, source, written = made(), embedded(4), embedded(3)
     logits, _ = recorded(network, source, written, [edit])
     for row in range(2):
-        assert (
-            logits[row] - slow(network, source[row], written[row], looks)[0]
-        ).abs().max() < 1e-12
+        assert (logits[row] - slow(network, source[row], written[row], looks)[0]).abs().max() < 1e-12
 
 
 def test_an_edit_at_a_step_changes_that_step_and_those_after_it_alone():

@@ -341,10 +341,12 @@ def test_the_models_own_mechanism_moves_nothing(llama):
 
 
 def test_attention_made_uniform_has_no_order_to_compare(bert):
-    model, example = bert
-    found = swap(model, "uniform", [example], methods=["raw_attention"], layers=2, progress=False).to_frame()
-    row = found[found.measure == "kendall_tau"].iloc[0]
-    assert math.isnan(row["mean"]) and row.n == 0
+    model, _ = bert
+    # Rounding makes some of these differ in the last digit, through the mean over heads or the product of layers.
+    texts = [model.example(tiny.IDS[n:]) for n in range(6)]
+    found = swap(model, "uniform", texts, methods=["raw_attention", "rollout"], each=False, progress=False).to_frame()
+    rows = found[found.measure == "kendall_tau"]
+    assert len(rows) == 2 and rows["mean"].isna().all() and (rows.n == 0).all()
 
 
 def test_six_texts_have_an_interval(bert):

@@ -45,7 +45,7 @@ class ByHand(TorchFunctionMode):
     """Sees softmax, products and fused attention outside of the registry.
 
     unseen: paths of attention that it could not follow. blank: paths of modules that call themselves attention and
-    showed no weights.
+    showed no weights. beside: paths of modules that used their weights beside the product with the values.
     """
 
     tape: Tape
@@ -53,6 +53,7 @@ class ByHand(TorchFunctionMode):
     recorder: Recorder
     unseen: list[str] = field(default_factory=list)
     blank: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
     _scores: Traces[Scored] = field(default_factory=Traces)
     _weights: Traces[Weighed] = field(default_factory=Traces)
     _open: list[tuple[Running, Origin]] = field(default_factory=list)
@@ -109,7 +110,8 @@ class ByHand(TorchFunctionMode):
         followed = axis == scores.ndim - 1 and attending is not None and not mapless_layers(attending.module)
         origin = Origin((attending.path or "the model itself") if followed and attending is not None else None)
         self._open.append((self.runs.innermost, origin))
-        trace = Weighed(scores, kwargs.get("dtype"), axis, origin, scored, keys_right=axis == scores.ndim - 1)
+        right = axis == scores.ndim - 1 if scored is None else scored.keys_are_right(axis, scores.ndim)
+        trace = Weighed(scores, kwargs.get("dtype"), axis, origin, scored, keys_right=right)
         self._weights.set(out, trace)
         return out
 
@@ -213,6 +215,14 @@ class ByHand(TorchFunctionMode):
                 f"{type(owner.module).__name__}: edits and gradients would be incomplete"
             )
 
+    def check_beside(self) -> None:
+        """`CaptureError` where an edit or a gradient reached only a part of what the weights did."""
+        if self.beside and self._changes:
+            raise CaptureError(
+                f"{self.beside[0]} also uses its weights beside the product with the values: an edit or a gradient "
+                "would reach that product alone"
+            )
+
     @property
     def _changes(self) -> bool:
         """Whether anything but looking is asked for."""
@@ -227,11 +237,8 @@ class ByHand(TorchFunctionMode):
         waiting = [(self.runs.innermost, o) for o in mine if o.n_uses == 0 and not o.lost and self.runs.active]
         self._open = [(owner, origin) for owner, origin in self._open if owner.module is not ended.module] + waiting
         self.unseen += [o.path for o in mine if o.path is not None and o.n_uses == 0 and o.lost]
-        if any(o.n_uses and o.lost for o in mine) and running() is self.tape and self._changes:
-            raise CaptureError(
-                f"{ended.path} also uses its weights beside the product with the values: an edit or a gradient would "
-                "reach that product alone"
-            )
+        if any(o.n_uses and o.lost for o in mine) and running() is self.tape:
+            self.beside.append(ended.path)
         if running() is self.tape and is_attention(ended.module) and ended.n_seen == len(self.tape.seen):
             self._note_blank(ended)
         if not self._open:

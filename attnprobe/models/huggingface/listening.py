@@ -47,5 +47,6 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
             for part in block:
                 stack.enter_context(part)
             yield by_hand
+            by_hand.check_beside()
     finally:
         handle.remove()

@@ -132,6 +132,14 @@ class Scored:
     right: Tensor
     equation: str | None
 
+    def keys_are_right(self, axis: int, n_axes: int) -> bool:
+        """Whether the axis that a softmax runs over came from the right factor."""
+        if self.equation is None:
+            return axis == n_axes - 1
+        inputs, out = self.equation.split("->")
+        left = inputs.split(",")[0]
+        return len(out) != n_axes or out[axis] not in left
+
     def carried(self, name: str, given: Tensor, out: Tensor, step: Callable[[Tensor], Tensor]) -> "Scored | None":
         """The trace of what an operation made of the scores: anything with as many entries."""
         return self if out.numel() == given.numel() else None
