@@ -23,9 +23,7 @@ def unpacked(value: Any) -> Any:
         return [unpacked(v) for v in value]
     if not isinstance(value, dict):
         return value
-    return (
-        tuple(map(unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: unpacked(v) for k, v in value.items()}
-    )
+    return tuple(map(unpacked, value[_TUPLE])) if set(value) == {_TUPLE} else {k: unpacked(v) for k, v in value.items()}
 
 
 def packed_notes(notes: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ For each layer alone, and for all of them at once, on each text (p: the model's 
     total_variation   1/2 sum |p - q|, 0 to 1
     kept              1 where the most probable output stayed the same, else 0
     kendall_tau       of each method: its scores of the same target before and after, over the tokens that are no
-                      specials; 1: the same order. NaN where one of the two is constant (but for rounding), as
-                      uniform attention is
+                      specials; 1: the same order. What differs by rounding alone is tied; NaN where all of
+                      one are, as under uniform attention
 
 The last three of the prediction are NaN where there is no one distribution: a single number, outputs that do not
 exclude one another (kept is there), a target that is a function (the answer of an encoder-decoder).
@@ -50,8 +50,8 @@ from attnprobe.target import ResolvedTarget, as_target
 METHODS: tuple[Method, ...] = ("raw_attention", "rollout", "input_x_gradient", "leave_one_out")
 # Of a layer alone its number stands in the tables; of all layers at once this.
 ALL = "all"
-# Scores that differ by less than this part of the largest are alike.
-FLAT = 1e-5
+# Scores are ranked in steps of this part of the largest.
+STEP = 1e-5
 PREDICTION = ("change", "kl", "total_variation", "kept")
 KEYS = ["mechanism", "stack", "kind", "layer", "measure", "method"]
 
@@ -240,14 +240,14 @@ def _explanations(
             failed.append((place.layer, entry.name, after))
         else:
             x, y = before.scores[before.units], after.scores[before.units]
-            tau = math.nan if _flat(x) or _flat(y) else kendall_tau(x, y)
-            rows.append(place.row("kendall_tau", entry.name, tau))
+            rows.append(place.row("kendall_tau", entry.name, kendall_tau(_steps(x), _steps(y))))
     return rows, failed
 
 
-def _flat(scores: Float[Tensor, " unit"]) -> bool:
-    """Whether scores are the same but for rounding, whose order would say nothing."""
-    return bool(scores.max() - scores.min() <= FLAT * scores.abs().max())
+def _steps(scores: Float[Tensor, " unit"]) -> Float[Tensor, " unit"]:
+    """Scores as whole numbers of steps: those that differ by rounding alone are tied, and have no order to compare."""
+    largest = scores.abs().max()
+    return (scores / (STEP * largest)).round() if float(largest) > 0 else scores
 
 
 def _attributed(model: Model, example: Example, goal: ResolvedTarget, entry: Entry) -> Attribution | str:

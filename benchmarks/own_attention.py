@@ -65,8 +65,8 @@ def main() -> None:
     lines = [
         "# Our own attention beside torch's kernel",
         "",
-        f"Written by `benchmarks/own_attention.py`: {N_TOKENS} tokens, {N_HEADS} heads of {D_HEAD}, one thread, forward",
-        f"and backward, medians of {ROUNDS} rounds in turn. The bar is {BAR}.",
+        f"Written by `benchmarks/own_attention.py`: {N_TOKENS} tokens, {N_HEADS} heads of {D_HEAD}, one thread,",
+        f"forward and backward, medians of {ROUNDS} rounds in turn. The bar is {BAR}.",
         "",
         "| mask | ours, ms | torch, ms | ratio |",
         "|---|---|---|---|",

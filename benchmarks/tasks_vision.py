@@ -215,64 +215,67 @@ def write(measured: dict[str, str]) -> None:
 
 TEXT = """# Pictures: two small networks on our own attention
 
-Made by `.venv/bin/python benchmarks/tasks_vision.py` on one thread ({versions}). Shares have 95 % intervals (Wilson) over
-the inputs that were held out; how much another seed of the training would change is seen from rows that differ in
-nothing else.
+Made by `.venv/bin/python benchmarks/tasks_vision.py` on one thread ({versions}). Shares have 95 % intervals
+(Wilson) over the inputs that were held out; how much another seed of the training would change is seen from rows
+that differ in nothing else.
 
 ## Digits: `python -m attnprobe.models.tasks_vision.digits`
 
-A Vision Transformer (3 layers, 4 heads, width 48; 2 x 2 pixels a patch, so 16 tokens and [CLS]) on the 1,797 digits of
-scikit-learn. "random": a fifth drawn by chance is held out, as is usual; the same hands wrote on both sides, which
-flatters. "last": the last fifth of the file. Positions "none" leave a bag of patches: what is lost is what their places
-say. Jitter and dropout were chosen on a part of the training digits of the random split, before these rows were made;
-trials before that choice did look at the held-out digits.
+A Vision Transformer (3 layers, 4 heads, width 48; 2 x 2 pixels a patch, so 16 tokens and [CLS]) on the 1,797 digits
+of scikit-learn. "random": a fifth drawn by chance is held out, as is usual; the same hands wrote on both sides,
+which flatters. "last": the last fifth of the file. Positions "none" leave a bag of patches: what is lost is what
+their places say. Jitter and dropout were chosen on a part of the training digits of the random split, before these
+rows were made; trials before that choice did look at the held-out digits.
 
 {digits}
 
 ![What [CLS] looks at in each layer](digits_attention.png)
 
-Mean over heads and the digits held out of what [CLS] looks at (first row of the table, "random", "learned"). A patch has
-ink where its mean is above 0.1; attention that took no notice of the picture would lie on ink as often as patches have
-some (last column). In the first layer it does: [CLS] has read nothing yet, so its query is the same for every digit,
-and what differs comes from the keys alone. Where it lies says nothing yet about what the answer rests on; for that,
-`explained_digits` makes the network a model that every method of attnprobe can be asked about.
+Mean over heads and the digits held out of what [CLS] looks at (first row of the table, "random", "learned"). A
+patch has ink where its mean is above 0.1; weights that took no notice of ink would lie on it as often as patches
+have some (last column). In the first layer about as much does: [CLS] has read nothing yet, so its query is the same
+for every digit, and what differs comes from the keys alone. Where attention lies says nothing yet about what the
+answer rests on; for that, `explained_digits` makes the network a model that every method of attnprobe can be asked
+about.
 
 {looks}
 
 ## Shapes: `python -m attnprobe.models.tasks_vision.shapes`
 
-Two towers (one layer each, 4 heads, width 64) answer questions such as "what colour is the circle" or "which shape is
-blue" about 3 or 4 things on a 4 x 4 grid, drawn anew in every step. A cell is a patch, so it is known which patch holds
-the answer. "mix": patches look at each other in the picture tower. "apart": each looks at itself alone, so what is said
-of a patch can reach the words by the cross-attention to it only. "hidden": no word may look at that patch. A guess of the
-right kind is right in 1/6 (colours) or 1/4 (shapes) of the cases. {n_questions} questions each.
+Two towers (one layer each, 4 heads, width 64) answer questions such as "what colour is the circle" or "which shape
+is blue" about 3 or 4 things on a 4 x 4 grid, drawn anew in every step. A cell is a patch, so it is known which
+patch holds the answer. "mix": patches look at each other in the picture tower. "apart": each looks at itself alone,
+so what is said of a patch can reach the words by the cross-attention to it only. "hidden": no word may look at that
+patch. A guess of the right kind is right in 1/6 (colours) or 1/4 (shapes) of the cases. {n_questions} questions
+each.
 
 {shapes}
 
-**Pairs never seen.** Four of the 24 pairs of colour and shape were kept out of training. Asked about one of them, the
-networks do worse than a guess: they learned that a circle is never blue, along with what circles and blue things are. The
-accuracy on held-out scenes shows nothing of this.
+**Pairs never seen.** Four of the 24 pairs of colour and shape were kept out of training. Asked about one of them,
+the networks do worse than a guess: they learned that a circle is never blue, along with what circles and blue
+things are. The accuracy on held-out scenes shows nothing of this.
 
-**Does the cross-attention point at the right patch?** From "read" ([CLS], where the answer is read) and from "name" (the
-word that names the thing). accuracy: largest weight (mean of the heads) on the right patch, by chance 1/16, among the
-things shown about 0.29. best_head: the same of the best single head. mass: mean weight there; mass_other: on another
-thing. Frames in the picture mark the right patch.
+**Does the cross-attention point at the right patch?** From "read" ([CLS], where the answer is read) and from "name"
+(the word that names the thing). accuracy: largest weight (mean of the heads) on the right patch, by chance 1/16,
+among the things shown about 0.3. best_head: the same of the best single head. mass: mean weight there; mass_other:
+on another thing. Frames in the picture mark the right patch.
 
 {pointing}
 
 ![Where the words look](shapes_attention.png)
 
 It points there more often than anywhere else, and the answer hangs on it (hidden, above); but it is not a reliable
-pointer. Nearly every answer is right, while the largest weight of [CLS] is on another patch in one case of five (mix) or
-eight (apart), less than half of its weight is on the right one, and no head alone points as well as their mean. The word
-that names the thing points worse than [CLS], although it is the one that is asked about: nothing is read from it, and
-with one layer what it saw reaches nobody. Where patches mix, hiding the right one does not undo what others took over
-from it; the table gives the size of that.
+pointer. Nearly every answer is right, while the largest weight of [CLS] is on another patch in one case of five
+(mix) or eight (apart), less than half of its weight is on the right one, and no head alone points as well as their
+mean. The word that names the thing points worse than [CLS], although it is the one that is asked about: nothing is
+read from it, and with one layer what it saw reaches nobody. Where patches mix, hiding the right one does not undo
+what others took over from it; the table gives the size of that.
 
-**Other methods, same question.** Share of scenes (the first {n_explained} that are answered rightly) in which a method gives the
-right patch its highest score for the right answer. Removing a patch and integrated gradients find it more often than the
-attention does; gradient times input and attention times gradient less often. Removal puts in the mean patch of the one
-picture. The intervals are wide: {n_explained} scenes, one training each.
+**Other methods, same question.** Share of scenes (the first {n_explained} that are answered rightly) in which a
+method gives the right patch its highest score for the right answer. Removing a
+patch and integrated gradients found it in more scenes than the attention did, in both networks, but the intervals
+overlap: {n_explained} scenes, one training each. Gradient times input and attention times gradient found it far less
+often. Removal puts in the mean patch of the one picture.
 
 {methods}
 """

@@ -269,6 +269,9 @@ class OwnModel(Model):
             yield tape
 
     def _locate(self, module: nn.Module, cross: bool) -> tuple[str, Kind, str]:
+        if hasattr(self.module, "locate"):  # a network of several towers says so itself
+            found: tuple[str, Kind, str] = self.module.locate(module, cross)  # type: ignore[operator]
+            return found
         return getattr(self.module, "stack", "encoder"), "cross" if cross else "self", self._paths[id(module)]
 
     def describe(self) -> dict[str, Any]:
