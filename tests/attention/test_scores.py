@@ -53,7 +53,11 @@ def test_additive_attention_without_direction_is_uniform():
     assert torch.equal(weights, torch.full_like(weights, 1 / N_KEYS))
 
 
-@pytest.mark.parametrize("score", [AdditiveScore(4, 3, 6), GeneralScore(4, 3), dot_scores, scaled_dot_scores], ids=str)
+@pytest.mark.parametrize(
+    "score",
+    [AdditiveScore(4, 3, 6), GeneralScore(4, 3), dot_scores, scaled_dot_scores],
+    ids=lambda score: getattr(score, "__name__", type(score).__name__),
+)
 def test_permuting_keys_permutes_the_weights_and_nothing_else(score):
     width = D_KEY if isinstance(score, torch.nn.Module) else D_QUERY
     query, key, value = normal(N_QUERIES, D_QUERY).float(), normal(N_KEYS, width).float(), normal(N_KEYS, 2).float()
@@ -153,7 +157,11 @@ def test_no_gradient_reaches_the_future():
             assert gradient[i + 1 :].abs().max() == 0
 
 
-@pytest.mark.parametrize("options", [{}, {"normalizer": "sparsemax"}, {"bias": torch.zeros(140, 140)}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"normalizer": "sparsemax"}, {"bias": torch.zeros(140, 140)}],
+    ids=lambda score: getattr(score, "__name__", type(score).__name__),
+)
 def test_queries_that_may_look_at_nothing_get_zeros_and_no_gradient(options):
     query, key, value = (normal(140, 4).requires_grad_() for _ in range(3))
     visible = torch.rand(140, 140) > 0.5
