@@ -16,8 +16,10 @@ SAY := @printf '==> %s\n'
 # The notebooks that are there are executed as tests.
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
+QUICK_BENCHMARKS := own_attention compare scaling
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test environment check real pytest format notebooks bench coverage bundled clean
+.PHONY: help demo test environment check real pytest format notebooks bench bench-all coverage bundled clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -27,7 +29,9 @@ help:
 	  'make test        set up, run all checks: ruff, mypy, the floors, pytest' \
 	  'make format      lay out the code as `make test` wants it' \
 	  'make notebooks   execute the notebooks and keep what they print' \
-	  'make bench       run the benchmarks and write their results' \
+	  'make bench       time our attention and compare(), write the results (some minutes)' \
+  'make bench-NAME  run benchmarks/NAME.py alone: make bench-tasks, bench-tasks_vision, bench-swapping, …' \
+  'make bench-all   all of them, training included (half an hour and more)' \
 	  'make coverage    capture every model type of transformers, write benchmarks/COVERAGE.md' \
 	  'make bundled     train the bundled model again' \
 	  'make clean       remove the environment, what was built and what was fetched'
@@ -70,9 +74,14 @@ notebooks: environment
 	$(SAY) 'executing the notebooks in place'
 	@$(PY) -m pytest --nbmake --overwrite -p no:cacheprovider $(NOTEBOOKS)
 
-bench: environment
-	$(SAY) 'running the benchmarks'
-	@set -e; for script in $(filter-out benchmarks/coverage.py,$(wildcard benchmarks/*.py)); do $(PY) "$$script"; done
+# Those that train nothing and fetch nothing; any of the others by its name: make bench-swapping.
+bench: $(addprefix bench-,$(QUICK_BENCHMARKS))
+
+bench-all: $(patsubst benchmarks/%.py,bench-%,$(wildcard benchmarks/*.py))
+
+bench-%: environment
+	$(SAY) 'running benchmarks/$*.py'
+	@$(PY) benchmarks/$*.py
 
 coverage: environment
 	$(SAY) 'capturing a tiny model of every type in transformers (some minutes)'

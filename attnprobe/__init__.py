@@ -31,10 +31,13 @@ _HOMES = {
     "knock_out": "intervention",
     "load": "models",
     "mean_head": "intervention",
+    "passes": "attributing",
     "patch": "intervention",
     "permute": "intervention",
+    "plausibility": "metrics",
     "projections": "models.projections",
     "replace_weights": "intervention",
+    "robustness": "metrics",
     "silence_head": "intervention",
     "swap": "swapping",
     "swapped": "attention_swap",
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from attnprobe.attention.seam import Keep as Keep
     from attnprobe.attention_swap import swapped as swapped
     from attnprobe.attributing import attribute as attribute
+    from attnprobe.attributing import passes as passes
     from attnprobe.attribution import Attribution as Attribution
     from attnprobe.capture import Capture as Capture
     from attnprobe.comparison import Comparison as Comparison
@@ -68,6 +72,8 @@ if TYPE_CHECKING:
     from attnprobe.methods import Scores as Scores
     from attnprobe.metrics import agreement as agreement
     from attnprobe.metrics import faithfulness as faithfulness
+    from attnprobe.metrics import plausibility as plausibility
+    from attnprobe.metrics import robustness as robustness
     from attnprobe.models import load as load
     from attnprobe.models.inspecting import inspect as inspect
     from attnprobe.models.model import Model as Model

@@ -25,10 +25,12 @@ import torch
 from torch import Tensor
 
 from attnprobe.attention import normalizers
-from attnprobe.attention.masks import causal_mask
+from attnprobe.attention.indices import Index, heads_of, numbers
+from attnprobe.attention.mechanism_names import unknown_mechanism
 from attnprobe.attention.mechanisms import Mechanism, mechanisms
-from attnprobe.errors import CaptureError, EditError, InputError, nearest
-from attnprobe.intervention import Index, Intervention
+from attnprobe.attention.remaking import Remade
+from attnprobe.errors import CaptureError, EditError, InputError
+from attnprobe.intervention import Intervention
 from attnprobe.intervention import uniform as uniform_weights
 from attnprobe.registry import Registry
 from attnprobe.site import SOFTMAX, Kind, Normalizer, Site
@@ -36,8 +38,10 @@ from attnprobe.site import SOFTMAX, Kind, Normalizer, Site
 # A change: a function of a site (and options) to its new weights [batch head query key], all heads.
 changes = Registry("change of attention", None)
 
-# Keys are queries in these (Reformer): the model's own keys are not used.
-SHARED = ("lsh",)
+# The model's own mechanism under other names: what changes nothing is no surprise with these.
+CONTROLS = ("scaled_dot", "online")
+# Weights that differ by no more than this are the same.
+SAME = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
 # Part of the largest score below which what c q·k leaves of the scores is rounding, and no bias.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # Normalizers that need the scores themselves; to the others log(weights), off by a constant a row, is as good.
@@ -59,22 +63,33 @@ def swapped(
     "softmax_plus_one" (changes of the weights, on every route); the name of any other mechanism, or a `Mechanism`, or a
     function of its form (on query and key). options: of the mechanism. causal=True is chosen where the mask is causal
     and the mechanism takes no other. What the model adds to its scores (positions, a soft cap) and the mechanism cannot
-    take is dropped with a warning.
+    take is dropped with a warning, and so is a mechanism that gives the model's own weights (more neighbours, landmarks
+    or a wider window than there are tokens).
     Errors: `InputError` for a name or an option that does not exist; while it runs, `EditError` where the site has no
     query or key, or a mask that the mechanism cannot keep.
     """
     name, weights_of = _find(mechanism, options)
-    where = None if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
+    title, where = _title(name, options), numbers(layers, "layer")
+    numbers(heads, "head")
 
-    def change(site: Site) -> Site:
+    def swap_weights(site: Site) -> Tensor:
         try:
             new = weights_of(site)
         except CaptureError:  # the model changes weights behind its softmax, so no scores lead there
             new = weights_of(dataclasses.replace(site, scores=None))
-        old, index = site.need("weights"), _heads(heads, site)
-        return site.replace(weights=old.index_copy(1, index, new[:, index].to(old.dtype)))
+        old, index = site.need("weights"), heads_of(heads, site).to(site.device)
+        return old.index_copy(1, index, new[:, index].to(old.dtype))
 
-    return Intervention(_title(name, options), change, where, stack, kind)
+    def change(site: Site) -> Site:
+        new, old = swap_weights(site), site.need("weights")
+        if name not in CONTROLS and float((new.detach() - old.detach()).abs().max()) <= SAME.get(old.dtype, 1e-6):
+            keys = f"{old.shape[-1]} {'key' if old.shape[-1] == 1 else 'keys'}"
+            _warn(site, f"{title} gives the same weights as the model's own attention, of {keys}")
+        # What hides keys afterwards asks the mechanism again.
+        again = Remade.of(site.normalizer, site, swap_weights, new)
+        return dataclasses.replace(site.replace(weights=new), normalizer=again)
+
+    return Intervention(title, change, where, stack, kind)
 
 
 def _title(name: str, options: dict[str, Any]) -> str:
@@ -90,7 +105,7 @@ def _find(mechanism: Any, options: dict[str, Any]) -> tuple[str, Callable[[Site]
     if isinstance(mechanism, str) and mechanism in changes:
         return mechanism, partial(changes[mechanism].function, **changes[mechanism].check_options(options))
     if isinstance(mechanism, str) and mechanism not in mechanisms:
-        raise InputError(f"no mechanism is named '{mechanism}'; {nearest(mechanism, [*changes, *mechanisms])}")
+        raise unknown_mechanism(mechanism, [*changes, *mechanisms])
     chosen = Mechanism.of(mechanism, **options)
     return chosen.entry.name, partial(mechanism_weights, mechanism=chosen)
 
@@ -140,7 +155,7 @@ def top_k(site: Site, *, k: int = 4) -> Tensor:
     if k < 1:
         raise InputError(f"top_k keeps at least 1 key, got k = {k}")
     scores = own_scores(site)
-    best = scores.topk(min(k, scores.shape[-1]), dim=-1).indices
+    best = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]  # of equal scores the first
     return _cut(site, torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True))
 
 
@@ -203,6 +218,12 @@ def mechanism_weights(site: Site, mechanism: Mechanism) -> Tensor:
             f"these need none: {', '.join(changes)}"
         )
     query, key = (_wide(site.need(tensor)) for tensor in ("query", "key"))
+    shared = bool(mechanism.entry.facts.get("shared"))
+    if shared and (site.place.kind == "cross" or query.shape[-2] != key.shape[-2]):
+        raise EditError(
+            f"{site.place}: in '{name}' keys are the queries, and here {query.shape[-2]} queries look at "
+            f"{key.shape[-2]} keys of others; it goes with self-attention without a cache (kind='self')"
+        )
     visible, mechanism = _mask(site, mechanism)
     scale, bias = own_scale(site)
     if bias is not None and "bias" not in mechanism.entry.options:
@@ -210,8 +231,10 @@ def mechanism_weights(site: Site, mechanism: Mechanism) -> Tensor:
         bias = None
     if site.normalizer.sinks is not None:
         _warn(site, f"'{name}' has no sinks: those of the model are dropped")
+    if shared:
+        _warn(site, f"in '{name}' keys are the queries: those of the model are not used")
     query = query * (scale * query.shape[-1] ** 0.5)
-    return mechanism.weights(query, query if name in SHARED else key, visible, bias)
+    return mechanism.weights(query, query if shared else key, visible, bias)
 
 
 def own_scale(site: Site) -> tuple[float, Tensor | None]:
@@ -247,21 +270,17 @@ def _slope(x: Tensor, y: Tensor) -> float:
 def _mask(site: Site, mechanism: Mechanism) -> tuple[Tensor | None, Mechanism]:
     """The mask to hand on and the mechanism to hand it to; `EditError` where the mask would be lost."""
     visible, entry = site.visible, mechanism.entry
-    if visible is None or bool(visible.all()):
-        return None, mechanism
-    if "visible" in entry.options:
-        return visible, mechanism
-    n_queries, n_keys = site.need("weights").shape[-2:]
-    causal = n_keys >= n_queries and bool((visible == causal_mask(n_queries, n_keys, device=visible.device)).all())
-    if causal and "causal" in entry.options:
-        return None, dataclasses.replace(mechanism, options={**mechanism.options, "causal": True})
-    able = [name for name in mechanisms if "visible" in mechanisms[name].options]
-    takes = "takes no mask but a causal one" if "causal" in entry.options else "takes no mask"
-    hidden = f"{int((~visible).sum())} of {visible.numel()} pairs"
-    raise EditError(
-        f"{site.place}: '{entry.name}' {takes}, and {hidden} of a query and a key are hidden here; a mask goes "
-        f"with {', '.join(dict.fromkeys([*able, *changes]))}"
-    )
+    try:
+        mechanism, left = mechanism.under(visible, *site.need("weights").shape[-2:])
+        return left, mechanism
+    except InputError:
+        able = [name for name in mechanisms if "visible" in mechanisms[name].options]
+        takes = "takes no mask but a causal one" if "causal" in entry.options else "takes no mask"
+        hidden = "" if visible is None else f"{int((~visible).sum())} of {visible.numel()} pairs"
+        raise EditError(
+            f"{site.place}: '{entry.name}' {takes}, and {hidden} of a query and a key are hidden here; a mask goes "
+            f"with {', '.join(dict.fromkeys([*able, *changes]))}"
+        ) from None
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -271,11 +290,3 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def _warn(site: Site, message: str) -> None:
     warnings.warn(f"{site.place}: {message}", stacklevel=2)
-
-
-def _heads(heads: Index, site: Site) -> Tensor:
-    chosen = range(site.n_heads) if heads is None else (heads,) if isinstance(heads, int) else tuple(heads)
-    for head in chosen:
-        if not 0 <= head < site.n_heads:
-            raise EditError(f"{site.place} has {site.n_heads} heads (0 to {site.n_heads - 1}), got head {head}")
-    return torch.tensor(list(chosen), device=site.device)

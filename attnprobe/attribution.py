@@ -18,7 +18,8 @@ class Attribution:
 
     signed: whether the scores have a direction; a method that has none (attention weights) only says how much.
     map: [query token], where the method makes one. residual: gap to completeness, target units. standard_error:
-    of each score, where estimated. options: all, defaults included; used: what the method chose while running.
+    of each score, where estimated. fit: R² of a surrogate on inputs held back. options: all, defaults included; used:
+    what the method chose while running.
     """
 
     method: str
@@ -30,6 +31,7 @@ class Attribution:
     map: Float[Tensor, "query token"] | None = field(default=None, repr=False)
     residual: float | None = None
     standard_error: Float[Tensor, " token"] | None = field(default=None, repr=False)
+    fit: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
     used: dict[str, Any] = field(default_factory=dict)
     model: str = ""
@@ -40,11 +42,11 @@ class Attribution:
 
     @property
     def units(self) -> Bool[Tensor, " token"]:
-        """The tokens that methods are compared on: not special, and not behind what the answer can see.
+        """The tokens that methods are compared on: not special, not hidden, and not behind what the answer can see.
 
         Behind the explained position of a causal model every method gives 0, and such ties make any two agree.
         """
-        units = ~torch.tensor(self.example.is_special)
+        units = ~(torch.tensor(self.example.is_special) | torch.tensor(self.example.hidden))
         if self.target.last_seen is not None:
             units[self.target.last_seen + 1 :] = False
         return units

@@ -2,8 +2,7 @@
 
 import importlib
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -15,11 +14,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from attnprobe import tables
-from attnprobe.attributing import Method, attribute
+from attnprobe.attributing import attribute
 from attnprobe.attribution import Attribution
+from attnprobe.choosing import Methods, chosen
 from attnprobe.errors import AttnprobeError, InputError
 from attnprobe.example import Example
-from attnprobe.methods import methods as registry
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter, remembering
 from attnprobe.models.model import Model
@@ -98,7 +97,7 @@ class Comparison:
 def compare(
     model: Any,
     examples: Any,
-    methods: Sequence[Method] | None = None,
+    methods: Methods = None,
     target: Target | str | int | None = None,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -112,10 +111,11 @@ def compare(
     """Attribute each example by each method, and judge all of them against removal, random orders and one another.
 
     examples: one input (a text, an `Example`, a tokenizer's output, a tensor, a list of token ids, a picture) or many
-    (a list, generator, series or array of them). methods: names or functions, no name twice; None for all that are
-    registered. target: what to explain; None for what the model predicts on each. options: by method name. operator:
-    how tokens are removed (default: [MASK], else the mean embedding). n_random: random orders an example, 0 or more.
-    folder: where each finished example's scores are appended to attributions.csv, begun anew, while the work goes on.
+    (a list, generator, series or array of them). methods: names or functions, no name twice; None for a dozen of all
+    families (`choosing.DEFAULT`) and those that you registered; "all". target: what to explain; None for what the model
+    predicts on each. options: by method name. operator: how tokens are removed (default: [MASK], else the mean
+    embedding). n_random: random orders an example, 0 or more. folder: where each finished example's scores are
+    appended to attributions.csv, begun anew, while the work goes on.
     Errors: `InputError` before any method runs for an unknown name, an unreadable text, a target that a text does not
     have or an operator that does not work on it. A method that fails on an example, in whatever way, is a row in
     `failures`, and the others go on.
@@ -158,7 +158,7 @@ class _Plan:
 def _plan(
     model: Model,
     examples: Any,
-    methods: Sequence[Method] | None,
+    methods: Methods,
     target: Target,
     options: Mapping[str, Mapping[str, Any]],
     operator: str | None,
@@ -167,7 +167,7 @@ def _plan(
         if name is not None:
             model.outputs.index(name)
     operator = checked_operator(model, operator)
-    entries = _entries(methods, options)
+    entries = chosen(methods, options)
     given = list(inputs_of(examples))
     if not given:
         raise InputError("there is no text; give at least one")
@@ -200,32 +200,6 @@ def _run(
             if folder is not None and study.attributions:
                 _append(folder, study, index)
     return studies, failures
-
-
-def _entries(
-    methods: Sequence[Method] | None, options: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[Entry, dict[str, Any]]]:
-    chosen = [registry.get_entry(m) for m in (methods if methods is not None else list(registry))]
-    if not chosen:
-        raise InputError("no method was named; give at least one, or None for all")
-    names = [entry.name for entry in chosen]
-    for entry in chosen:
-        _check_name(entry, names)
-    for name in options:
-        if name not in names:
-            raise InputError(f"options are given for '{name}', which is not among the methods ({', '.join(names)})")
-    return [(entry, entry.check_options(options.get(entry.name, {}))) for entry in chosen]
-
-
-def _check_name(entry: Entry, names: Sequence[str]) -> None:
-    """`InputError` for a name that stands for two methods: the tables tell methods apart by their names."""
-    give = "give each function a name of its own, such as f.__name__ = 'my_method'"
-    if entry.name in registry and entry.function is not registry[entry.name].function:
-        raise InputError(f"a registered method is named '{entry.name}' too; {give}")
-    if Counter(names)[entry.name] > 1:
-        raise InputError(
-            f"'{entry.name}' is among the methods {names.count(entry.name)} times; name it once, or {give}"
-        )
 
 
 def inputs_of(examples: Any) -> Iterable[Any]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from attnprobe.errors import InputError
 
@@ -58,6 +60,16 @@ class Example:
     def _text_of(self, index: int) -> str:
         second = self.pair is not None and self.in_pair is not None and self.in_pair[index]
         return self.pair if second and self.pair is not None else self.text
+
+    @property
+    def hidden(self) -> tuple[bool, ...]:
+        """Whether the caller's own attention mask hides a token from everybody, one entry a token."""
+        mask = self.inputs.get("attention_mask")
+        if not isinstance(mask, Tensor) or mask.shape[-1] != self.n_tokens:
+            return (False,) * self.n_tokens
+        additive = mask.ndim > 2 and mask.is_floating_point()
+        seen = mask > torch.finfo(mask.dtype).min / 2 if additive else mask != 0
+        return tuple((~seen.reshape(-1, self.n_tokens).any(0)).tolist())
 
     def word_groups(self) -> list[list[int]]:
         """Token indices of each word in order; a special token is a group of its own."""

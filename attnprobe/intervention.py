@@ -4,7 +4,6 @@ Layers, heads, stack and kind say where (None: everywhere). An edit that fits no
 head or position that is not there, is an `EditError`; it never does nothing in silence.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnprobe.attention.indices import Index, check, heads_of, numbers, positions
+from attnprobe.attention.remaking import hide
 from attnprobe.capture import Capture
 from attnprobe.errors import EditError
 from attnprobe.site import Kind, Place, Site
-
-Index = int | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +53,9 @@ def silence_head(layer: int, head: Index, *, stack: str | None = None, kind: Kin
     """Zero what a head passes on: its weights are 0, so its z is 0, before the projection mixes the heads."""
 
     def change(site: Site) -> Site:
-        return site.replace(weights=_on_heads(site, head, lambda weights: torch.zeros_like(weights)))
+        return site.replace(weights=_on_heads(site, head, lambda weights, _: torch.zeros_like(weights)))
 
-    return Intervention(f"silence head {head}", change, _tuple(layer), stack, kind)
+    return Intervention(f"silence head {head}", change, numbers(layer, "layer"), stack, kind)
 
 
 def mean_head(
@@ -80,7 +79,7 @@ def mean_head(
         mean = torch.cat(kept).mean(0, keepdim=True)
 
     def change(site: Site) -> Site:
-        _check(head, site.n_heads, "head", site)
+        check(head, site.n_heads, "head", site.place)
         z = site.need("z").clone()
         z[:, head] = mean.to(z)
         return site.replace(z=z)
@@ -111,12 +110,12 @@ def zero_value(token_index: Index, *, layers: Index = None, heads: Index = None,
 
     def change(site: Site) -> Site:
         value = site.need("value")
-        _check(token_index, value.shape[2], "token", site)
+        tokens = positions(token_index, value.shape[2], "token", site.place)
         keep = value.new_ones(value.shape[1], value.shape[2])
-        keep[_index(heads, site, "head")[:, None], torch.tensor(_tuple(token_index))] = 0
+        keep[heads_of(heads, site)[:, None], tokens] = 0
         return site.replace(value=value * keep[None, :, :, None])
 
-    return Intervention(f"zero the value of token {token_index}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+    return Intervention(f"zero the value of token {token_index}", change, numbers(layers, "layer"), **where)  # type: ignore[arg-type]
 
 
 def knock_out(
@@ -124,47 +123,37 @@ def knock_out(
 ) -> Intervention:
     """Cut edges from queries to keys (None: all): scores -inf before the softmax, which renormalises (Geva 2023).
 
-    A query that would be left with nothing to look at raises `EditError`.
+    A mechanism without scores is asked again with a mask. Errors: `EditError` where it takes none, and where a query
+    would be left with nothing to look at.
     """
 
     def change(site: Site) -> Site:
         weights = site.need("weights")
-        queries = _positions(query_index, weights.shape[2], "query", site)
-        keys = _positions(key_index, weights.shape[3], "key", site)
+        queries = positions(query_index, weights.shape[2], "query", site.place)
+        keys = positions(key_index, weights.shape[3], "key", site.place)
         cut = torch.zeros_like(weights[:1], dtype=torch.bool)
-        cut[:, _index(heads, site, "head")[:, None, None], queries[None, :, None], keys[None, None, :]] = True
+        cut[:, heads_of(heads, site)[:, None, None], queries[None, :, None], keys[None, None, :]] = True
         before = torch.ones_like(cut) if site.visible is None else site.visible.expand_as(weights)
         if bool((before.any(-1) & ~(before & ~cut).any(-1)).any()):
             raise EditError(f"{site.place}: the knock-out leaves a query with nothing to look at; leave it one key")
-        # What is cut stays hidden from the edits that follow.
-        return dataclasses.replace(_cut(site, cut), visible=before & ~cut)
+        return hide(site, cut, before & ~cut)  # what is cut stays hidden from the edits that follow
 
-    return Intervention(f"knock out queries {query_index} to keys {key_index}", change, _tuple(layers), **where)  # type: ignore[arg-type]
-
-
-def _cut(site: Site, cut: Tensor) -> Site:
-    if site.scores is not None:
-        return site.replace(scores=site.scores.masked_fill(cut, -torch.inf))
-    # An edit before this one replaced the weights: what is left of a row takes over its mass, as under the softmax.
-    weights = site.need("weights")
-    left = weights.masked_fill(cut, 0.0)
-    share = weights.sum(-1, keepdim=True) / left.sum(-1, keepdim=True).clamp(min=torch.finfo(left.dtype).tiny)
-    return site.replace(weights=left * share)
+    return Intervention(
+        f"knock out queries {query_index} to keys {key_index}", change, numbers(layers, "layer"), **where
+    )  # type: ignore[arg-type]
 
 
 def uniform(*, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
     """Equal weights on all visible keys; the mass of each row stays what it was."""
 
     def change(site: Site) -> Site:
-        def spread(weights: Tensor) -> Tensor:
-            visible = site.visible if site.visible is not None else torch.ones_like(weights[:1, :1], dtype=torch.bool)
-            share = visible.to(weights.dtype).expand(weights.shape[0], visible.shape[1], *weights.shape[2:])
-            share = share if share.shape[1] in (1, weights.shape[1]) else share[:, : weights.shape[1]]
+        def spread(weights: Tensor, visible: Tensor) -> Tensor:
+            share = visible.to(weights.dtype)
             return share / share.sum(-1, keepdim=True).clamp(min=1) * weights.sum(-1, keepdim=True)
 
         return site.replace(weights=_on_heads(site, heads, spread))
 
-    return Intervention("uniform attention", change, _tuple(layers), **where)  # type: ignore[arg-type]
+    return Intervention("uniform attention", change, numbers(layers, "layer"), **where)  # type: ignore[arg-type]
 
 
 def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
@@ -173,14 +162,9 @@ def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: st
     def change(site: Site) -> Site:
         generator = torch.Generator().manual_seed(seed + 1000 * site.layer)
 
-        def shuffle(weights: Tensor) -> Tensor:
+        def shuffle(weights: Tensor, visible: Tensor) -> Tensor:
             # One draw for all batch rows, so that a row does not depend on what else is in its batch.
             noise = torch.rand(weights.shape[1:], generator=generator).to(weights.device).expand_as(weights)
-            visible = (
-                torch.ones_like(weights, dtype=torch.bool)
-                if site.visible is None
-                else site.visible.expand_as(site.need("weights"))[:, : weights.shape[1]]
-            )
             # Hidden keys sort last, so the n-th visible key trades places with a random visible one.
             order = (noise + (~visible) * 2).argsort(-1)
             places = (~visible).to(torch.uint8).argsort(dim=-1, stable=True)
@@ -188,7 +172,7 @@ def permute(*, seed: int, layers: Index = None, heads: Index = None, **where: st
 
         return site.replace(weights=_on_heads(site, heads, shuffle))
 
-    return Intervention(f"permuted attention, seed {seed}", change, _tuple(layers), **where)  # type: ignore[arg-type]
+    return Intervention(f"permuted attention, seed {seed}", change, numbers(layers, "layer"), **where)  # type: ignore[arg-type]
 
 
 def replace_weights(
@@ -205,7 +189,7 @@ def replace_weights(
             raise EditError(
                 f"{site.place}: got weights of {tuple(weights.shape)}, expected {tuple(expected)} [query key]{parts}"
             )
-        return site.replace(weights=_on_heads(site, heads, lambda old: _for_rows(given, old, n)))
+        return site.replace(weights=_on_heads(site, heads, lambda old, _: _for_rows(given, old, n)))
 
     return Intervention("replaced weights", change, (layer,), **where)  # type: ignore[arg-type]
 
@@ -239,11 +223,13 @@ def patch(
                 "patch between inputs of one length"
             )
         new = old.clone()
-        head = _index(heads, site, "head")
+        head = heads_of(heads, site)
         new[:, head] = _for_rows(donor.to(old), old, site.n_parts)[:, head]
         return site.replace(**{tensor: new})
 
-    return Intervention(f"patch {tensor} from '{capture.example.text[:40]}'", change, _tuple(layers), stack, kind)
+    return Intervention(
+        f"patch {tensor} from '{capture.example.text[:40]}'", change, numbers(layers, "layer"), stack, kind
+    )
 
 
 def gate(gates: Float[Tensor, " head"], layer: int, **where: str) -> Intervention:
@@ -267,31 +253,8 @@ def _for_rows(given: Tensor, old: Tensor, n_parts: int) -> Tensor:
     return rows.expand(old.shape[0], old.shape[1] if rows.shape[1] == 1 else -1, -1, -1)
 
 
-def _on_heads(site: Site, heads: Index, change: Callable[[Tensor], Tensor]) -> Tensor:
-    weights = site.need("weights")
-    index = _index(heads, site, "head")
-    return weights.index_copy(1, index.to(weights.device), change(weights[:, index]))
-
-
-def _index(heads: Index, site: Site, noun: str) -> Tensor:
-    return _positions(heads, site.n_heads, noun, site)
-
-
-def _positions(index: Index, n: int, noun: str, site: Site) -> Tensor:
-    if index is None:
-        return torch.arange(n)
-    _check(index, n, noun, site)
-    return torch.tensor(_tuple(index))
-
-
-def _check(index: Index, n: int, noun: str, site: Site) -> None:
-    for i in _tuple(index) or ():
-        if not 0 <= i < n:
-            many = {"query": "queries"}.get(noun, f"{noun}s")
-            raise EditError(f"{site.place} has {n} {many} (0 to {n - 1}), got {noun} {i}")
-
-
-def _tuple(index: Index) -> tuple[int, ...] | None:
-    if index is None:
-        return None
-    return (index,) if isinstance(index, int) else tuple(index)
+def _on_heads(site: Site, heads: Index, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The weights with those of some heads changed: a function of them and of what these heads may look at."""
+    weights, index = site.need("weights"), heads_of(heads, site)
+    visible = torch.ones_like(weights, dtype=torch.bool) if site.visible is None else site.visible.expand_as(weights)
+    return weights.index_copy(1, index.to(weights.device), change(weights[:, index], visible[:, index]))

@@ -156,10 +156,14 @@ class Registry(Mapping[str, Entry]):
     def _scan(self) -> None:
         if self._module is None:
             return
-        name, self._module = self._module, None
-        package = importlib.import_module(name)
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{name}.{found.name}")
+        name, self._module = self._module, None  # first, since the files that are imported ask this registry
+        try:
+            package = importlib.import_module(name)
+            for found in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{name}.{found.name}")
+        except BaseException:
+            self._module = name  # a registry that lacks entries would be silent about it
+            raise
 
     def __getitem__(self, name: str) -> Entry:
         self._scan()

@@ -13,6 +13,7 @@ from attnprobe.capture import Capture
 from attnprobe.errors import InputError
 from attnprobe.example import Example
 from attnprobe.methods.controls import seed_of
+from attnprobe.metrics import by_default
 from attnprobe.metrics import faithfulness as metrics
 from attnprobe.metrics.erasure import BINS, measured, rows
 from attnprobe.models.evaluator import targets
@@ -90,13 +91,14 @@ def capture_for_page(model: Model, example: Example) -> Capture:
 
 
 def judge(model: Model, attributions: Sequence[Attribution], settings: Settings) -> tuple[Judgement, ...]:
-    """Each attribution's order and n_random random orders under every faithfulness metric, in one evaluation."""
+    """Each attribution's order and n_random random orders under the default faithfulness metrics, in one evaluation."""
     orders = [*attributions, *random_orders(attributions[0], settings)]
     evaluate_ahead(model, orders, settings.operator)
     found = []
     for number, order in enumerate(orders):
         values = {
-            name: float(entry.function(model, order, operator=settings.operator)) for name, entry in metrics.items()
+            name: float(entry.function(model, order, operator=settings.operator))
+            for name, entry in by_default(metrics).items()
         }
         name = order.method if number < len(attributions) else None
         found.append(Judgement(name, values, {kind: curve(model, order, settings.operator, kind) for kind in KINDS}))

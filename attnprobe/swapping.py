@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from attnprobe.attention.indices import Index, numbers
 from attnprobe.attention_swap import swapped
 from attnprobe.attributing import Method, attribute
 from attnprobe.attribution import Attribution
@@ -34,7 +35,7 @@ from attnprobe.comparison import inputs_of
 from attnprobe.errors import AttnprobeError, InputError
 from attnprobe.example import Example
 from attnprobe.intervals import over_texts
-from attnprobe.intervention import Index, Intervention
+from attnprobe.intervention import Intervention
 from attnprobe.methods import methods as registry
 from attnprobe.metrics.ranks import kendall_tau
 from attnprobe.models import load
@@ -71,6 +72,13 @@ class Swap:
     failures: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = field(repr=False, default=())
     n_resamples: int = 1000
+
+    def __repr__(self) -> str:
+        """What was put where, on how many texts, and what to ask next."""
+        n_texts, layers = self.texts.example_index.nunique(), list(dict.fromkeys(self.texts.layer))
+        lost = f", {len(self.failures)} failures" if len(self.failures) else ""
+        said = f", {len(self.notes)} notes" if self.notes else ""
+        return f"Swap({self.mechanism} in {self.model}: layers {', '.join(layers)}, {n_texts} texts{lost}{said}; to_frame())"
 
     def to_frame(self) -> pd.DataFrame:
         """A row a place, measure and method: mean over the texts, low and high (95 % bootstrap interval), n."""
@@ -129,7 +137,7 @@ def swap(
         raise InputError("there is no text; give at least one")
     goals = [model.resolve(example, as_target(target)) for example in read]
     name, total = places[0].edit.name, len(read) * len(places) * (1 + len(entries))
-    rows, failures, notes = [], [], []
+    rows, failures, notes = [], [], list(map(_without_distribution, goals))
     with tqdm(total=total, desc=name, disable=None if progress else True, delay=1.0, leave=False) as bar:
         for index, (example, goal) in enumerate(zip(read, goals, strict=True)):
             found, told = _predictions(model, example, goal, places)
@@ -143,12 +151,12 @@ def swap(
             rows += [(index, *row) for row in found]
     texts = pd.DataFrame(rows, columns=["example_index", *KEYS, "value"])
     lost = pd.DataFrame(failures, columns=["example_index", "layer", "method", "error"])
-    return Swap(model.name, name, texts, lost, tuple(dict.fromkeys(notes)), n_resamples)
+    return Swap(model.name, name, texts, lost, tuple(dict.fromkeys(filter(None, notes))), n_resamples)
 
 
 def _places(model: Model, mechanism: Any, layers: Index, each: bool, options: dict[str, Any]) -> list[_Place]:
     """Each layer alone, in the order of the stacks, then all at once; `InputError` for one that is not there."""
-    given = None if layers is None else (layers,) if isinstance(layers, int) else tuple(layers)
+    given = numbers(layers, "layer")
     stack, kind = options["stack"], options["kind"]
     stacks = [s for s in model.stacks if stack in (None, s.name) and kind in (None, s.kind)]
     if not stacks:
@@ -156,8 +164,8 @@ def _places(model: Model, mechanism: Any, layers: Index, each: bool, options: di
         raise InputError(f"{model.name} has no attention of stack={stack!r}, kind={kind!r}; it has {known}")
     deepest = max(s.n_layers for s in stacks)
     wrong = [layer for layer in given or () if not 0 <= layer < deepest]
-    if wrong or given == ():
-        raise InputError(f"{model.name} has layers 0 to {deepest - 1}, got {wrong[0] if wrong else 'none'}")
+    if wrong:
+        raise InputError(f"{model.name} has layers 0 to {deepest - 1}, got {wrong[0]}")
     alone = [(s, n) for s in stacks for n in (range(s.n_layers) if given is None else given) if n < s.n_layers]
     found = []
     for one, number in alone if each else ():
@@ -169,6 +177,16 @@ def _places(model: Model, mechanism: Any, layers: Index, each: bool, options: di
         whole = (names.pop() if len(names) == 1 else ALL, kinds.pop() if len(kinds) == 1 else ALL)
         found.append(_Place(*whole, ALL, edit, EditedModel(model, [edit])))
     return found
+
+
+def _without_distribution(goal: ResolvedTarget) -> str:
+    """A note where the measures of the prediction are NaN; "" where they are there."""
+    if goal.function is None:
+        return ""
+    return (
+        f"{goal.name} has no one distribution, so kl, total_variation and kept are NaN; for a single step of an answer "
+        "give Target(position=…)"
+    )
 
 
 # ---------------------------------------------------------------- predictions

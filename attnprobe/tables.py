@@ -13,6 +13,7 @@ from attnprobe.attribution import Attribution
 from attnprobe.capture import Check
 from attnprobe.intervals import MIN_TEXTS, kendall_over_tokens, over_texts
 from attnprobe.metrics import agreement as agreement_metrics
+from attnprobe.metrics import by_default
 from attnprobe.metrics import faithfulness as faithfulness_metrics
 from attnprobe.study import KINDS, SHARES, Settings, Study
 
@@ -57,7 +58,7 @@ def agreement(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
         for a, b in combinations(names, 2):
             pairs = [_pair(s.attribution(a), s.attribution(b), direction) for s in studies]
             known = [pair for pair in pairs if pair is not None]
-            for metric, entry in agreement_metrics.items():
+            for metric, entry in by_default(agreement_metrics).items():
                 values = [entry.function(x, y) for x, y in known]
                 found = over_texts(values, n_resamples=settings.n_resamples, seed=settings.seed)
                 low, high, over = found.low, found.high, "texts"
@@ -81,7 +82,7 @@ def faithfulness(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
     """A row a metric and method, beside the random orders of the same texts; see `Comparison` for the columns."""
     names = list(dict.fromkeys(a.method for s in studies for a in s.attributions))
     rows = []
-    for metric, entry in faithfulness_metrics.items():
+    for metric, entry in by_default(faithfulness_metrics).items():
         sign = -1.0 if entry.facts["better"] == "lower" else 1.0
         random = [_random(s, metric) for s in studies]
         for name in names:

@@ -12,8 +12,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.attention.masks import causal_mask
 from attnprobe.attention.mechanisms import Mechanism
+from attnprobe.attention.mechanisms.softmax import also_causal
 from attnprobe.attention.scores import scaled_dot_product_attention
 
 
@@ -22,20 +22,23 @@ def error_to_full(
     query: Float[Tensor, "*batch query d_head"],
     key: Float[Tensor, "*batch key d_head"],
     value: Float[Tensor, "*batch key d_value"],
+    *,
+    visible: Tensor | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Largest and mean difference to softmax attention: weights_max, weights_mean, z_max, z_mean.
 
-    mechanism: a name, a function or a `Mechanism`. Hashed attention (`lsh`) never looks at the token itself and takes
-    keys of length 1: give it queries of length sqrt(d_head), and the difference left is that and the hashing.
+    mechanism: a name, a function or a `Mechanism`. visible: a mask, of both. Hashed attention (`lsh`) never looks at
+    the token itself and takes keys of length 1: give it queries of length sqrt(d_head), and the difference left is that
+    and the hashing.
     """
     chosen = Mechanism.of(mechanism, **options)
-    visible = None
+    mask = visible
     if chosen.options.get("causal"):
-        visible = causal_mask(query.shape[-2], key.shape[-2], device=query.device)
-    full = scaled_dot_product_attention(query, key, value, visible=visible)
-    weights_error = (chosen.weights(query, key) - full.weights).abs()
-    z_error = (chosen.z(query, key, value) - full.z).abs()
+        mask = also_causal(visible, query, key)
+    full = scaled_dot_product_attention(query, key, value, visible=mask)
+    weights_error = (chosen.weights(query, key, visible) - full.weights).abs()
+    z_error = (chosen.z(query, key, value, visible) - full.z).abs()
     return {
         "weights_max": weights_error.max().item(),
         "weights_mean": weights_error.mean().item(),

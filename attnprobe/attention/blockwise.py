@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnprobe.attention.masks import fitting_bias, fitting_mask
 from attnprobe.errors import InputError
 
 Some = slice | Tensor  # some of the queries or keys: a range of them, or their numbers
@@ -65,8 +66,13 @@ class Blocks:
         return scores
 
     def weights(self, lse: Float[Tensor, "*batch query"], rows: Some, columns: Some) -> Float[Tensor, "*batch row col"]:
-        """Their weights e^(s - lse); zeros for a query that may look at nothing (its lse is -inf)."""
-        return torch.exp(self.scores(rows, columns) - finite(lse[..., rows])[..., None])
+        """Their weights e^(s - lse); zeros for a query that may look at nothing (its lse is -inf).
+
+        A wider lse is taken off in two parts: that of the scores' own precision first, then what this left.
+        """
+        scores, whole = self.scores(rows, columns), finite(lse[..., rows])[..., None]
+        coarse = whole.to(scores.dtype)
+        return torch.exp(scores - coarse - (whole - coarse).to(scores.dtype))
 
 
 def blocks_of(
@@ -83,25 +89,15 @@ def blocks_of(
         )
     if causal and n_keys < n_queries:
         raise InputError(f"causal needs at least as many keys as queries, got {n_keys} keys and {n_queries} queries")
-    if visible is not None and visible.dtype is not torch.bool:
-        raise InputError(f"visible is boolean (True = may look), got {visible.dtype}; numbers to add go to bias")
     shape = (*query.shape[:-2], n_queries, n_keys)
-    return Blocks(query, key, fitting(visible, shape), fitting(bias, shape), causal, block_size)
-
-
-def fitting(mask: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    """A mask or bias with two axes or more that broadcasts to the scores."""
-    if mask is None:
-        return None
-    mask = mask[None] if mask.ndim == 1 else mask
-    sizes = list(zip(reversed(mask.shape), reversed(shape), strict=False))
-    if not 2 <= mask.ndim <= len(shape) or any(got not in (1, want) for got, want in sizes):
-        raise InputError(f"a mask or bias {tuple(mask.shape)} does not fit scores [*batch query key] = {shape}")
-    return mask
+    return Blocks(query, key, fitting_mask(visible, shape), fitting_bias(bias, shape), causal, block_size)
 
 
 def read_keys(blocks: Blocks, value: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """z [*batch row d_value] and lse [*batch row] of one block of queries: one walk over the keys."""
+    """z [*batch row d_value] and lse [*batch row] of one block of queries: one walk over the keys.
+
+    lse in float64: of scores of 1e5 a float32 keeps no digit that a weight could be made of.
+    """
     first = wide(blocks.query[..., rows, :1])
     largest = torch.full_like(first, -torch.inf)
     total, mixed = torch.zeros_like(first), first.new_zeros((*first.shape[:-1], value.shape[-1]))
@@ -114,7 +110,7 @@ def read_keys(blocks: Blocks, value: Tensor, rows: slice) -> tuple[Tensor, Tenso
         total = total * shrink + parts.sum(-1, keepdim=True)
         mixed = mixed * shrink + parts @ wide(value[..., columns, :])
         largest = larger
-    return mixed / total.masked_fill(total == 0, 1.0), (largest + total.log()).squeeze(-1)
+    return mixed / total.masked_fill(total == 0, 1.0), (largest.double() + total.double().log()).squeeze(-1)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnprobe.attention.masks import fitting_mask
 from attnprobe.attention.scores import scaled_dot_product_attention
 from attnprobe.errors import InputError
 
@@ -41,7 +42,8 @@ def grouped_query_attention(
 ) -> Read:
     """Attention in which n_heads / n_kv_heads query heads in a row share one head of keys and values.
 
-    visible: boolean, [query key] or [*batch 1 query key]. Errors: `InputError` for heads that do not divide.
+    visible: boolean, [query key], [batch query key] or [*batch head query key]. Errors: `InputError` for heads that do
+    not divide.
     """
     n_heads, n_shared = query.shape[-3], key.shape[-3]
     if n_heads % n_shared:
@@ -52,8 +54,10 @@ def grouped_query_attention(
         raise InputError(f"query, key and value are [*batch head token width], got {_shapes(query, key, value)}")
     groups = query.unflatten(-3, (n_shared, n_heads // n_shared))
     key, value = (x.unsqueeze(-3).expand(*(-1,) * (x.ndim - 2), groups.shape[-3], -1, -1) for x in (key, value))
-    visible = visible if visible is None or visible.ndim < 3 else visible.unsqueeze(-3)
-    _, weights, z = scaled_dot_product_attention(groups, key, value, visible=visible, scale=scale)
+    mask = fitting_mask(visible, (*query.shape[:-1], key.shape[-2]))
+    if mask is not None and mask.ndim > 2:
+        mask = mask.unflatten(-3, (n_shared, -1)) if mask.shape[-3] == n_heads else mask.unsqueeze(-3)
+    _, weights, z = scaled_dot_product_attention(groups, key, value, visible=mask, scale=scale)
     return Read(weights.flatten(-4, -3), z.flatten(-4, -3))
 
 

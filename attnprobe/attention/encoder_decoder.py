@@ -15,9 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnprobe.attention.masks import causal_mask, padding_mask
+from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.multihead import MultiHeadAttention
 from attnprobe.attention.positions import NONE, Positions
-from attnprobe.attention.positions.learned import learned
+from attnprobe.attention.positions.named import as_positions
 from attnprobe.attention.sequence_to_sequence import Encoded, SequenceToSequence
 from attnprobe.attention.transformer import Transformer
 from attnprobe.errors import InputError
@@ -26,11 +27,19 @@ from attnprobe.errors import InputError
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention to the encoder's states, an MLP; each added to the residual stream."""
 
-    def __init__(self, d_model: int, n_heads: int, d_mlp: int, positions: Positions = NONE) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_mlp: int,
+        positions: Positions = NONE,
+        mechanism: "str | Mechanism | None" = None,
+    ) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(d_model, n_heads, positions=positions)
+        self.attention = MultiHeadAttention(d_model, n_heads, positions=positions, mechanism=mechanism)
         self.attention_norm = nn.LayerNorm(d_model)
-        self.cross_attention, self.cross_norm = MultiHeadAttention(d_model, n_heads), nn.LayerNorm(d_model)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, mechanism=mechanism, cross=True)
+        self.cross_norm = nn.LayerNorm(d_model)
         self.mlp = nn.Sequential(nn.Linear(d_model, d_mlp), nn.GELU(), nn.Linear(d_mlp, d_model))
         self.mlp_norm = nn.LayerNorm(d_model)
 
@@ -59,13 +68,15 @@ class Decoder(nn.Module):
         n_layers: int,
         d_mlp: int,
         max_length: int,
-        positions: Positions | None = None,
+        positions: "Positions | str | None" = None,
+        mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
         self.max_length = max_length
         self.token_embedding = nn.Embedding(n_vocabulary, d_model)
-        self.positions = learned(max_length, d_model) if positions is None else positions
-        self.blocks = nn.ModuleList(DecoderBlock(d_model, n_heads, d_mlp, self.positions) for _ in range(n_layers))
+        self.positions = as_positions(positions, n_heads=n_heads, d_model=d_model, max_length=max_length)
+        inside = self.positions.inside
+        self.blocks = nn.ModuleList(DecoderBlock(d_model, n_heads, d_mlp, inside, mechanism) for _ in range(n_layers))
         self.final_norm = nn.LayerNorm(d_model)
         self.unembedding = nn.Linear(d_model, n_vocabulary, bias=False)
 
@@ -89,7 +100,7 @@ class EncoderDecoder(SequenceToSequence):
 
     n_source, n_target: sizes of the two vocabularies; d_mlp: default 4 d_model; max_length: of either sequence.
     positions, target_positions: the schemes of the two (default: a learned table each). Cross-attention has none of its
-    own: a step of the output and a position of the input are no distance apart.
+    own: a step of the output and a position of the input are no distance apart. mechanism: of all three attentions.
     """
 
     def __init__(
@@ -102,14 +113,15 @@ class EncoderDecoder(SequenceToSequence):
         n_layers: int = 2,
         d_mlp: int | None = None,
         max_length: int = 64,
-        positions: Positions | None = None,
-        target_positions: Positions | None = None,
+        positions: "Positions | str | None" = None,
+        target_positions: "Positions | str | None" = None,
+        mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
-        d_mlp = d_mlp or 4 * d_model
+        self.max_length, d_mlp = max_length, d_mlp or 4 * d_model
         sizes = {"d_model": d_model, "n_heads": n_heads, "n_layers": n_layers, "d_mlp": d_mlp, "max_length": max_length}
-        self.encoder = Transformer(n_source, **sizes, positions=positions)  # type: ignore[arg-type]
-        self.decoder = Decoder(n_target, **sizes, positions=target_positions)
+        self.encoder = Transformer(n_source, **sizes, positions=positions, mechanism=mechanism)  # type: ignore[arg-type]
+        self.decoder = Decoder(n_target, **sizes, positions=target_positions, mechanism=mechanism)
         self.token_embedding, self.target_embedding = self.encoder.token_embedding, self.decoder.token_embedding
 
     def encode(

@@ -70,6 +70,47 @@ def mask_scores(scores: Float[Tensor, "*batch query key"], visible: Tensor | Non
     return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
 
 
+def fitting_mask(mask: Tensor | None, shape: torch.Size | tuple[int, ...]) -> Tensor | None:
+    """A mask that broadcasts to scores of `shape`; of three axes beside four it is [batch query key], of all heads.
+
+    Errors: `InputError` for a mask that is not boolean, or that does not fit.
+
+    >>> fitting_mask(torch.ones(2, 5, 5, dtype=torch.bool), (2, 2, 5, 5)).shape
+    torch.Size([2, 1, 5, 5])
+    """
+    if mask is None:
+        return None
+    if mask.dtype is not torch.bool:
+        raise InputError(f"a mask is boolean (True = may look), got {mask.dtype}; numbers to be added go to bias")
+    whole = mask[None] if mask.ndim == 1 else mask[:, None] if mask.ndim == 3 and len(shape) == 4 else mask
+    if not _broadcasts(whole, shape):
+        raise InputError(f"a mask (visible) of {tuple(mask.shape)} does not broadcast to scores of {tuple(shape)}")
+    return whole
+
+
+def fitting_bias(bias: Tensor | None, shape: torch.Size | tuple[int, ...]) -> Tensor | None:
+    """A bias that broadcasts to scores of `shape`, checked; of three axes beside four it is [head query key].
+
+    Errors: `InputError` for one that does not fit, and where as many heads as batch rows leave open which is meant.
+    """
+    if bias is None:
+        return None
+    whole = bias[None] if bias.ndim == 1 else bias
+    if whole.ndim == 3 and len(shape) == 4 and whole.shape[0] == shape[0] == shape[1] > 1:
+        raise InputError(
+            f"a bias of {tuple(bias.shape)} beside scores of {tuple(shape)} [batch head query key] may be of heads or "
+            "of batch rows; say which: bias[None] is [1 head query key], bias[:, None] is [batch 1 query key]"
+        )
+    if not _broadcasts(whole, shape):
+        raise InputError(f"a bias of {tuple(bias.shape)} does not broadcast to scores of {tuple(shape)}")
+    return whole
+
+
+def _broadcasts(tensor: Tensor, shape: torch.Size | tuple[int, ...]) -> bool:
+    pairs = zip(reversed(tensor.shape), reversed(shape), strict=False)
+    return tensor.ndim <= len(shape) and all(got in (1, want) for got, want in pairs)
+
+
 def to_visible(mask: Tensor | None, shape: tuple[int, int, int, int]) -> Bool[Tensor, "#batch #head #query key"] | None:
     """A mask with all four axes, checked against `shape` (batch, head, query, key).
 

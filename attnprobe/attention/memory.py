@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnprobe.attention.scores import scaled_dot_product_attention
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, NumericsError
 
 
 class Recalled(NamedTuple):
@@ -106,6 +106,10 @@ def nearest(
     if by not in ("dot", "distance"):
         raise InputError(f"by is 'dot' (q·k) or 'distance' (|q - k|), got {by!r}")
     scores = query @ key.mT if by == "dot" else -torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+    if bool(scores.isnan().any()):
+        raise NumericsError("a query or a key is NaN, and so near to nothing; look for where it came from")
+    if value.shape[-2] != n_keys:
+        raise InputError(f"one value a key is needed, got {value.shape[-2]} values and {n_keys} keys")
     found = scores.argsort(dim=-1, descending=True, stable=True)[..., :k]
     weights = torch.zeros_like(scores).scatter(-1, found, 1 / k)
     return LookedUp(weights, weights @ value, found)

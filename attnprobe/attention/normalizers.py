@@ -72,7 +72,7 @@ def sparsemax(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batc
     ranked = shifted.sort(dim=-1, descending=True).values
     rank = torch.ones_like(ranked).cumsum(-1)
     threshold = (ranked.cumsum(-1) - 1) / rank  # if the keys up to this rank were those with weight
-    n_kept = (ranked > threshold).sum(-1, keepdim=True)
+    n_kept = (ranked > threshold).sum(-1, keepdim=True).clamp(min=1)  # 0 in a row with NaN, which stays NaN
     return (shifted - threshold.gather(-1, n_kept - 1)).relu()  # whose gradient is 0 at 0, unlike that of clamp
 
 
@@ -90,7 +90,7 @@ def entmax15(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch
     spread = ranked.square().cumsum(-1) - rank * mean.square()
     with torch.no_grad():
         threshold = mean - ((1 - spread).clamp(min=0) / rank).sqrt()
-        n_kept = ((ranked > threshold) & (ranked > -1)).sum(-1, keepdim=True)
+        n_kept = ((ranked > threshold) & (ranked > -1)).sum(-1, keepdim=True).clamp(min=1)
     mean, spread = mean.gather(-1, n_kept - 1), spread.gather(-1, n_kept - 1)
     return (shifted - mean + ((1 - spread) / n_kept).sqrt()).relu().square()
 

@@ -55,6 +55,10 @@ def block_mask(layout: Bool[Tensor, "block block"], block_size: int, *, n_tokens
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
     at_least("block_size", block_size, 1)
+    if layout.dtype is not torch.bool or layout.ndim != 2:
+        raise InputError(
+            f"a layout is boolean [block block], got {layout.dtype} {tuple(layout.shape)}; layout > 0 is one"
+        )
     if layout.shape[0] != layout.shape[1]:
         raise InputError(f"a layout of self-attention is square, got {tuple(layout.shape)}")
     most = layout.shape[0] * block_size

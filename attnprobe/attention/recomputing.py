@@ -40,7 +40,8 @@ class BlockwiseAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, visible, z, lse = ctx.saved_tensors
-        dz, dlse = map(wide, gradients)
+        dz = wide(gradients[0])
+        dlse = gradients[1].to(dz.dtype)
         blocks = Blocks(query, key, visible, bias, *ctx.options)
         offset = (dlse - (dz * wide(z)).sum(-1))[..., None]
         to_query, to_bias = [], []

@@ -10,7 +10,8 @@ logits     W_o [s_t ; y_{t-1} ; c_t]                                       the p
 
 Step t looks before it writes, from s_{t-1}, and s_{t-1} holds what earlier steps saw: so each step is an attention of
 its own. For a tape all steps are parts (`Place.part` = t, named "step") of one cross-attention, layer 0 of "decoder":
-one head, query W s_{t-1}, key U h_j, value h_j. An edit at a step changes all steps after it.
+one head, query W s_{t-1}, key U h_j, value h_j. A part is the whole map [step position] with row t alone, the rows of
+the other steps hidden: their sum is the alignment matrix. An edit at a step changes all steps after it.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ import dataclasses
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnprobe.attention.masks import padding_mask
@@ -49,17 +51,42 @@ class AdditiveAlignment(nn.Module):
         annotations: Float[Tensor, "batch position d_key"],
         keys: Float[Tensor, "batch position hidden"] | None = None,
         visible: Tensor | None = None,
+        *,
+        step: int = 0,
+        n_steps: int = 1,
     ) -> Float[Tensor, "batch d_key"]:
-        """c, the annotations averaged by how well they fit the state; keys: U h, if it is known already."""
+        """c, the annotations averaged by how well they fit the state; keys: U h, if it is known already.
+
+        step, n_steps: which row of the map of the whole run this look is.
+        """
         query = self.query(state)[:, None, None]
         key = (self.key(annotations) if keys is None else keys)[:, None]
         value = annotations[:, None]
+        z = observe(
+            self,
+            lambda place: self._site(place, query, key, value, visible, (step, n_steps)),
+            cross=True,
+            name="step",
+            fallback=lambda: attend(self.scores, query, key, value, visible=visible).z,
+        )
+        return z[:, 0, min(step, z.shape[2] - 1)]  # alone it is one row, seen it is that of its step
 
-        def build(place: Place) -> Site:
-            attended = attend(self.scores, query, key, value, visible=visible)
-            return Site(dataclasses.replace(place, name="step"), query, key, value, *attended, visible)
+    def _site(
+        self, place: Place, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, where: tuple[int, int]
+    ) -> Site:
+        """The map of all steps with this one's row alone. z is that of the row by itself: looking changes nothing."""
+        step, n_steps = where
 
-        return observe(self, build, cross=True)[:, 0, 0]
+        def whole(row: Tensor, elsewhere: float = 0.0) -> Tensor:
+            return pad(row, (0, 0, step, n_steps - 1 - step), value=elsewhere)
+
+        scores, weights, z = attend(self.scores, query, key, value, visible=visible)
+        seen = torch.ones_like(scores, dtype=torch.bool) if visible is None else visible.expand_as(scores)
+        tape, weights = running(), whole(weights)
+        live = tape is not None and tape.differentiable  # gradients reach the weights where z is made of them
+        z = weights @ value if live else whole(z)
+        place = dataclasses.replace(place, route="layout")  # a part is rows of one map
+        return Site(place, whole(query), key, value, whole(scores, -torch.inf), weights, z, whole(seen))
 
 
 class RecurrentDecoder(nn.Module):
@@ -85,9 +112,10 @@ class RecurrentDecoder(nn.Module):
         tape = running()
         if tape is not None:  # all steps of this run are parts of one layer
             tape.begin_run(self.alignment)
-        read = []
+        read: list[Tensor] = []
         for before in written.unbind(1):
-            context = self.alignment(state, annotations, keys, visible)
+            where = {"step": len(read), "n_steps": written.shape[1]}
+            context = self.alignment(state, annotations, keys, visible, **where)
             state = self.cell(torch.cat([before, context], dim=-1), state)
             read.append(torch.cat([state, before, context], dim=-1))
         return self.unembedding(torch.stack(read, dim=1))
@@ -119,7 +147,10 @@ class RecurrentEncoderDecoder(SequenceToSequence):
             return Encoded(self.encoder(embeddings)[0], None)
         lengths = is_token.sum(-1)
         if bool((lengths == 0).any()) or not bool(is_token.int().diff(dim=-1).le(0).all()):
-            raise InputError("a recurrent encoder reads tokens from the left: put padding behind at least one token")
+            raise InputError(
+                "a recurrent encoder reads tokens from the left: put padding behind at least one token; to take tokens "
+                "away, put something in their place (mask, mean, zero) or delete them"
+            )
         packed = pack_padded_sequence(embeddings, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=embeddings.shape[1])
         return Encoded(states, is_token)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, NumericsError
 from attnprobe.site import softmax
 
 
@@ -68,6 +68,8 @@ class Index:
             raise InputError(
                 f"a search takes k = 1 or more and queries of width {width}, got {k}, {tuple(query.shape)}"
             )
+        if bool(query.isnan().any()):
+            raise NumericsError("a query is NaN, and so near to no record; look for where it came from")
         flat = query.detach().reshape(-1, query.shape[-1])
         codes = self.codes(flat).T.tolist() if self._buckets else [[]] * len(flat)
         rows = [self._best(one, k, own) for one, own in zip(flat, codes, strict=True)]

@@ -6,8 +6,11 @@ straight-through  forward one-hot, backward softmax                             
 Gumbel-softmax    softmax((scores + g) / T), g = -log(-log u), u uniform          Jang et al. 2017; argmax ~ alpha
 
 All [*batch query key] over the last axis; a row that may look at nothing (all scores -inf) gives zeros.
+The normalizers `sampled` and `gumbel` draw once for all batch rows of [batch head query key], so that a row of a batch
+is drawn as it would be alone, and rows under different edits are compared under the same chance.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.attention.normalizers import above_zero, one_hot, straight_through
+from attnprobe.errors import NumericsError
 from attnprobe.site import Normalizer
 from attnprobe.site import softmax as softmax_over_keys
 
@@ -33,6 +37,8 @@ def draw(scores: Float[Tensor, "*batch query key"], *, generator: torch.Generato
     >>> draw(torch.tensor([[-torch.inf, 1.0]])).sample.tolist()
     [[0.0, 1.0]]
     """
+    if bool(scores.isnan().any()):
+        raise NumericsError(f"{int(scores.isnan().any(-1).sum())} queries have a score that is NaN; none can be drawn")
     probabilities = softmax_over_keys(scores)
     blind = torch.isneginf(scores).all(-1)
     odds = probabilities.detach().masked_fill(blind[..., None], 1.0)
@@ -61,27 +67,47 @@ def gumbel_softmax(
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "*batch query key"]:
     """A draw made soft, one-hot in the limit of temperature 0. hard: one-hot, with the gradient of the soft draw."""
-    dtype = torch.promote_types(scores.dtype, torch.float32)  # half precision is too coarse near 0
-    uniform = torch.rand(scores.shape, generator=generator, device=scores.device, dtype=dtype)
-    noise = -(-uniform.clamp(min=torch.finfo(dtype).tiny).log()).log()
-    noisy = scores + noise.to(scores.dtype)
-    soft = softmax_over_keys(noisy / above_zero(temperature))
+    return _noised(scores, _gumbel_noise(scores, scores.shape, generator), temperature, hard)
+
+
+def _gumbel_noise(
+    scores: Tensor, shape: Sequence[int], generator: torch.Generator | None
+) -> Float[Tensor, "*batch query key"]:
+    """g = -log(-log u) of this shape, in float32 at least: half precision is too coarse near 0."""
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    uniform = torch.rand(shape, generator=generator, device=scores.device, dtype=dtype)
+    return -(-uniform.clamp(min=torch.finfo(dtype).tiny).log()).log()
+
+
+def _noised(scores: Tensor, noise: Tensor, temperature: float, hard: bool) -> Float[Tensor, "*batch query key"]:
+    """Softmax of scores with noise; hard: one-hot at the largest, with softmax's gradient."""
+    noisy = scores + noise
+    soft = softmax_over_keys(noisy / above_zero(temperature)).to(scores.dtype)
     return straight_through(one_hot(noisy.argmax(-1), scores), soft) if hard else soft
 
 
 def sampled(seed: int) -> Normalizer:
-    """A normalizer that draws one key a query. One seed, one draw: an edit is compared under the same chance."""
-    return Normalizer("sampled", lambda scores: draw(scores, generator=_seeded(scores, seed)).sample)
+    """A normalizer that draws one key a query. One seed, one draw: an edit is compared under the same chance.
+
+    Drawn as the largest of the scores with Gumbel noise, so an edit that moves scores a little seldom moves the draw.
+    """
+
+    def weigh(scores: Tensor) -> Tensor:
+        return one_hot((scores.detach() + _shared_noise(scores, seed)).argmax(-1), scores)
+
+    return Normalizer("sampled", weigh)
 
 
 def gumbel(seed: int, *, temperature: float = 1.0, hard: bool = False) -> Normalizer:
     """`gumbel_softmax` as a normalizer. One seed, one noise: an edit is compared under the same chance."""
 
     def weigh(scores: Tensor) -> Tensor:
-        return gumbel_softmax(scores, temperature=temperature, hard=hard, generator=_seeded(scores, seed))
+        return _noised(scores, _shared_noise(scores, seed), temperature, hard)
 
     return Normalizer("gumbel_softmax", weigh)
 
 
-def _seeded(scores: Tensor, seed: int) -> torch.Generator:
-    return torch.Generator(scores.device).manual_seed(seed)
+def _shared_noise(scores: Tensor, seed: int) -> Tensor:
+    """Noise for the heads, queries and keys of one batch row, the same for all of them."""
+    generator = torch.Generator(scores.device).manual_seed(seed)
+    return _gumbel_noise(scores, scores.shape[-3:], generator)

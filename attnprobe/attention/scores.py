@@ -15,12 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.attention.masks import mask_scores
-from attnprobe.errors import InputError
+from attnprobe.attention.masks import fitting_bias, fitting_mask, mask_scores
 from attnprobe.site import SOFTMAX, Normalizer
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -71,19 +69,8 @@ def full_scores(
     Errors: `InputError` for a mask that is not boolean, or a mask or bias that does not broadcast to the scores.
     """
     scores = score(query, key)
-    check_fit(scores.shape, visible=visible, bias=bias)
+    visible, bias = fitting_mask(visible, scores.shape), fitting_bias(bias, scores.shape)
     return mask_scores(scores if bias is None else scores + bias, visible)
-
-
-def check_fit(shape: torch.Size | tuple[int, ...], *, visible: Tensor | None, bias: Tensor | None = None) -> None:
-    """Refuse a mask or a bias that does not broadcast to scores of `shape`, and a mask that is not boolean."""
-    if visible is not None and visible.dtype is not torch.bool:
-        raise InputError(f"a mask is boolean (True = may look), got {visible.dtype}; numbers to be added go to bias")
-    for name, given in (("mask (visible)", visible), ("bias", bias)):
-        sizes = () if given is None else given.shape
-        pairs = zip(reversed(sizes), reversed(shape), strict=False)
-        if len(sizes) > len(shape) or any(got not in (1, want) for got, want in pairs):
-            raise InputError(f"a {name} of {tuple(sizes)} does not broadcast to scores of {tuple(shape)}")
 
 
 def attend(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnprobe.attention.keep import NOTHING, Keep
 from attnprobe.attention.proof import SiteProof
+from attnprobe.attention.remaking import Remade
 from attnprobe.errors import CaptureError, EditError, InputError, RowsError, nearest
 from attnprobe.site import Kind, Place, Site, parts_of
 
@@ -95,7 +96,9 @@ class Tape:
         if last is not None and run == last_run != 0:
             place = replace(last, part=last.part + 1, route=route, name=name)
         else:
-            place = Place(stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, route=route)
+            place = Place(
+                stack, kind, self._layers[stack, kind], path, self._calls[id(module)], self.step, 0, route, name
+            )
             self._layers[stack, kind] += 1
             self._calls[id(module)] += 1
         self._last[id(module), stack, kind] = (run, place)
@@ -179,6 +182,8 @@ class Tape:
         # Live tensors stay whole: gradients do not reach slices that z was not made of.
         for part in [site] if self.differentiable else parts_of(site):
             kept = part.only(self.keep.tensors, self.keep.heads)
+            if isinstance(kept.normalizer, Remade):  # which holds the tensors that the weights were made of
+                kept = replace(kept, normalizer=kept.normalizer.alone())
             self.sites.append(kept if self.differentiable else kept.map(Tensor.detach))
 
     def check_complete(self) -> None:
@@ -260,14 +265,18 @@ def observe(
     build: Callable[[Place], Site],
     *,
     cross: bool = False,
+    name: str = "",
     fallback: Callable[[], Tensor] | None = None,
 ) -> Tensor:
     """The z to go on with at this attention; `build` makes the site only where somebody asks for it.
 
-    fallback: computes z alone where nobody asks (default: the site's z).
+    cross: the keys are those of another sequence. name: what a part is, where one run of the module keeps several apart
+    ("step", "window"): it is in the place of every part. fallback: computes z alone where nobody asks (default: the
+    site's z).
     """
     tape = _running.get()
-    place = Place("model", "self", 0, "") if tape is None else tape.enter(module, cross)
+    kind: Kind = "cross" if cross else "self"
+    place = Place("model", kind, 0, "", name=name) if tape is None else tape.enter(module, cross, name=name)
     if tape is None or not tape.wants(place):
         return fallback() if fallback is not None else build(place).need("z")
     return tape.observe(build(place)).need("z")

@@ -116,6 +116,6 @@ def cross_maps(
     with recording(tape):
         network(network.token_embedding(ids), network.target_embedding(written_ids), is_token)
     layers: dict[int, list[Tensor]] = {}
-    for site in tape.sites:  # what is kept apart by step (recurrent) is one map
+    for site in tape.sites:  # parts (recurrent: a step each) hold different rows of one map, and 0 elsewhere
         layers.setdefault(site.layer, []).append(site.need("weights"))
-    return torch.stack([torch.cat(parts, dim=2) for parts in layers.values()], dim=1)
+    return torch.stack([torch.stack(parts).sum(0) for parts in layers.values()], dim=1)

@@ -14,7 +14,7 @@ from attnprobe.attention.masks import causal_mask, padding_mask
 from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.multihead import MultiHeadAttention
 from attnprobe.attention.positions import Positions
-from attnprobe.attention.positions.learned import learned
+from attnprobe.attention.positions.named import as_positions
 from attnprobe.errors import InputError, nearest
 
 Norm = Literal["pre", "post"]
@@ -51,7 +51,7 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Embeddings with positions, through blocks; what the encoder and the decoder have in common.
 
-    positions: a scheme (default: a learned table of max_length rows). mechanism: of every attention.
+    positions: a scheme, or its name (default: a learned table of max_length rows). mechanism: of every attention.
     """
 
     stack = "encoder"
@@ -66,14 +66,14 @@ class Transformer(nn.Module):
         d_mlp: int | None = None,
         max_length: int = 64,
         norm: str = "pre",
-        positions: Positions | None = None,
+        positions: "Positions | str | None" = None,
         mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
         self.max_length = max_length
         self.token_embedding = nn.Embedding(n_vocabulary, d_model)
-        self.positions = learned(max_length, d_model) if positions is None else positions
-        inside = {"positions": self.positions, "mechanism": mechanism}
+        self.positions = as_positions(positions, n_heads=n_heads, d_model=d_model, max_length=max_length)
+        inside = {"positions": self.positions.inside, "mechanism": mechanism}
         self.blocks = nn.ModuleList(
             Block(d_model, n_heads, d_mlp or 4 * d_model, norm, **inside) for _ in range(n_layers)
         )

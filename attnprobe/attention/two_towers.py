@@ -71,6 +71,7 @@ class TwoTowers(nn.Module):
         mixing: bool = True,
     ) -> None:
         super().__init__()
+        self.max_length = max_length  # of a question, in words
         self.vision = PictureEncoder(
             size,
             side,
@@ -129,8 +130,13 @@ class PictureAsked(nn.Module):
 
     def __init__(self, towers: TwoTowers, ids: Int[Tensor, " word"]) -> None:
         super().__init__()
-        self.towers, self.fixed_length = towers, towers.vision.fixed_length
+        self.towers, self.fixed_length, self.grid = towers, towers.vision.fixed_length, towers.vision.grid
+        self.picture_shape, self.special_tokens = towers.vision.picture_shape, towers.vision.special_tokens
         self.register_buffer("ids", ids, persistent=False)
+
+    def embed(self, pictures: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch patch d_model"]:
+        """Embeddings of the patches, before positions are added."""
+        return self.towers.vision.embed(pictures)
 
     def forward(
         self, embeddings: Float[Tensor, "batch patch d_model"], is_token: Bool[Tensor, "batch patch"] | None = None
@@ -138,6 +144,30 @@ class PictureAsked(nn.Module):
         """Logits of each answer to the question; is_token: False at patches that nobody may look at."""
         words = self.towers.token_embedding(self.get_buffer("ids")).expand(len(embeddings), -1, -1)
         return self.towers.answer(words, embeddings, is_patch=is_token)
+
+    def locate(self, module: nn.Module, cross: bool) -> tuple[str, Kind, str]:
+        """As the towers say, with the path from here."""
+        stack, kind, path = self.towers.locate(module, cross)
+        return stack, kind, f"towers.{path}"
+
+
+class QuestionAsked(nn.Module):
+    """Two towers with the picture held fixed: words are the tokens, `network(word embeddings, is_word)`."""
+
+    axis = "target"  # the words are the queries of the cross-attention, not its keys
+
+    def __init__(self, towers: TwoTowers, picture: Float[Tensor, "channel height width"]) -> None:
+        super().__init__()
+        self.towers, self.token_embedding = towers, towers.token_embedding
+        self.max_length = towers.max_length
+        self.register_buffer("picture", picture, persistent=False)
+
+    def forward(
+        self, embeddings: Float[Tensor, "batch word d_model"], is_token: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch answer"]:
+        """Logits of each answer about the picture; is_token: False at words that nobody may look at."""
+        patches = self.towers.vision.embed(self.get_buffer("picture")[None])
+        return self.towers.answer(embeddings, patches.expand(len(embeddings), -1, -1), is_word=is_token)
 
     def locate(self, module: nn.Module, cross: bool) -> tuple[str, Kind, str]:
         """As the towers say, with the path from here."""

@@ -10,13 +10,14 @@ Positions are learned (a row a token), "grid" (2-D sinusoidal: half of the width
 gets none) or "none": then the network sees a bag of patches, and shuffling them changes nothing.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnprobe.attention.masks import padding_mask
+from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.positions.learned import LearnedPositions
 from attnprobe.attention.positions.sinusoidal import sinusoidal_table
 from attnprobe.attention.transformer import Block
@@ -56,7 +57,7 @@ class PictureEncoder(nn.Module):
 
     size: height and width in pixels; side: of a patch. mixing: False lets every token look at itself alone. dropout: on
     the embeddings and on what each block adds, in training only; weights are never dropped, so those that are captured
-    are those that were used.
+    are those that were used. mechanism: of every attention.
     """
 
     stack = "vision"
@@ -75,6 +76,7 @@ class PictureEncoder(nn.Module):
         class_token: bool = True,
         mixing: bool = True,
         dropout: float = 0.0,
+        mechanism: "str | Mechanism | None" = None,
     ) -> None:
         super().__init__()
         if positions not in get_args(PatchPositions):
@@ -83,7 +85,8 @@ class PictureEncoder(nn.Module):
                 f"positions of patches are {', '.join(known)}, got '{positions}'; {nearest(positions, known)}"
             )
         to_patches(torch.zeros(1, 1, *size), side)  # refuses what does not tile
-        self.side, self.grid = side, (size[0] // side, size[1] // side)
+        self.side, self.grid, self.picture_shape = side, (size[0] // side, size[1] // side), (n_channels, *size)
+        self.special_tokens = ("[CLS]",) if class_token else ()  # those before the patches
         n_patches = self.grid[0] * self.grid[1]
         self.fixed_length = n_patches + class_token  # of the input of `stream`, in tokens
         self.mixing = mixing
@@ -92,7 +95,8 @@ class PictureEncoder(nn.Module):
         self.positions = LearnedPositions(self.fixed_length, d_model) if positions == "learned" else None
         table = grid_positions(*self.grid, d_model).float() if positions == "grid" else torch.zeros(n_patches, d_model)
         self.register_buffer("table", torch.cat([torch.zeros(int(class_token), d_model), table]), persistent=False)
-        self.blocks = nn.ModuleList(Block(d_model, n_heads, d_mlp or 4 * d_model) for _ in range(n_layers))
+        inside = {"mechanism": mechanism}
+        self.blocks = nn.ModuleList(Block(d_model, n_heads, d_mlp or 4 * d_model, **inside) for _ in range(n_layers))
         self.final_norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
 
     def embed(self, pictures: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch token d_model"]:
@@ -124,8 +128,8 @@ class PictureEncoder(nn.Module):
 class VisionTransformer(PictureEncoder):
     """Pictures to classes; called with embeddings, so that questions may change them: `network(network.embed(p))`."""
 
-    def __init__(self, size: tuple[int, int], side: int, n_classes: int, **sizes: int | str | float | None) -> None:
-        super().__init__(size, side, class_token=True, **sizes)  # type: ignore[arg-type]
+    def __init__(self, size: tuple[int, int], side: int, n_classes: int, **sizes: Any) -> None:
+        super().__init__(size, side, class_token=True, **sizes)
         self.classifier = nn.Linear(self.patch_embedding.out_features, n_classes)
 
     def forward(

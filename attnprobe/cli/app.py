@@ -13,11 +13,13 @@ from cyclopts import App, CycloptsError, Parameter
 
 from attnprobe import __version__
 from attnprobe.cli.attribute import attribute
+from attnprobe.cli.benchmark import benchmark
 from attnprobe.cli.declaration import declaration
 from attnprobe.cli.demo import demo
 from attnprobe.cli.inspecting import inspect
 from attnprobe.cli.mechanisms import mechanisms
 from attnprobe.cli.methods import methods
+from attnprobe.cli.metrics import metrics
 from attnprobe.cli.output import tell
 from attnprobe.cli.report import report
 from attnprobe.errors import AttnprobeError
@@ -30,7 +32,7 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-for command in (demo, report, methods, attribute, inspect, mechanisms, declaration):
+for command in (demo, report, methods, metrics, attribute, inspect, mechanisms, declaration, benchmark):
     app.command(command)
 
 

@@ -11,14 +11,17 @@ from attnprobe.errors import InputError, nearest
 
 
 def chosen_methods(given: Sequence[str] | None) -> list[str]:
-    """Names of the methods, from words that may hold several with commas between; None means all."""
+    """Names of the methods, from words that may hold several with commas between; None means the default ones."""
+    from attnprobe.choosing import named
     from attnprobe.methods import methods
 
     if given is None:
-        return list(methods)
+        return [str(name) for name in named(None)]
     names = [name.strip() for word in given for name in word.split(",") if name.strip()]
     if not names:
-        raise InputError("--methods names no method; leave it out for all of them")
+        raise InputError("--methods names no method; leave it out for the default ones")
+    if names == ["all"]:
+        return list(methods)
     return [methods[name].name for name in dict.fromkeys(names)]
 
 

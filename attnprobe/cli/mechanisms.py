@@ -46,7 +46,8 @@ def facts(entry: "Entry") -> dict[str, Any]:
     options = {name: default for name, default in known["options"].items() if name not in ASKED}
     first = {name: known[name] for name in ("name", "family", "description", "source")}
     takes = {"takes_mask": "visible" in known["options"], "takes_bias": "bias" in known["options"]}
-    rest = {"formula": known["formula"], "cost": known["cost"], "row_sum": Mechanism(entry, entry.options).row_sum}
+    rest = {name: known.get(name, "not said") for name in ("formula", "meaning", "cost")}
+    rest["row_sum"] = Mechanism(entry, entry.options).row_sum
     return {**first, "options": options, **rest, **takes}
 
 
@@ -57,6 +58,7 @@ def _row(known: dict[str, Any]) -> list[str]:
     parts = [
         known["description"],
         f"Formula: {known['formula']}",
+        f"A weight is: {known['meaning']}",
         f"Source: {known['source']}",
         f"Cost: {known['cost']}. Takes: {takes}. Map: {rows}",
         f"Options: {options}",

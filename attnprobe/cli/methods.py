@@ -40,7 +40,7 @@ def facts(entry: "Entry") -> dict[str, Any]:
         "description": entry.description,
         "source": entry.source,
         "options": {name: "required" if value is required else value for name, value in entry.options.items()},
-        **entry.facts,
+        **{name: fact for name, fact in entry.facts.items() if not callable(fact)},
     }
 
 

@@ -60,7 +60,7 @@ class MethodOptions:
     """Which methods, with which options, judged how."""
 
     methods: list[str] | None = None
-    """Names, separated by commas; `attnprobe methods` lists them. [default: all]"""
+    """Names, separated by commas; `attnprobe methods` lists them; all for all. [default: a dozen of all families]"""
 
     option: list[str] | None = None
     """An option of a method, as method.name=value, such as rollout.identity=0.3. Say it again for more."""

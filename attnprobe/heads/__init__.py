@@ -18,7 +18,9 @@ def score_heads(capture: Capture) -> pd.DataFrame:
 
     Layers and heads have the model's numbers, also where a capture kept only some of them.
     """
-    parts = []
+    from attnprobe.heads.whole import whole
+
+    capture, parts = whole(capture), []
     for stack, kind in capture.stacks():
         part = capture.only(stack, kind)
         scores = {name: entry.function(part) for name, entry in head_scores.items()}

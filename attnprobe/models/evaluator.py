@@ -145,6 +145,8 @@ def _position(row: Row, target: Callable[[Tensor], Tensor]) -> int | None:
     position = target.position if isinstance(target, ResolvedTarget) else None
     if position is None or row.kept is None or row.operator != "delete":
         return position
+    if "decoder_input_ids" in row.example.inputs:  # a step of the answer, which loses no token
+        return position
     if position >= len(row.kept) or not bool(row.kept[position]):
         raise InputError(
             f"'delete' would take away position {position}, which is explained; use another operator, such as mean"
@@ -168,6 +170,33 @@ def _fill(model: Model, group: list, target: Callable[[Tensor], Tensor], known: 
 
 def _ask(model: Model, part: Sequence[tuple[object, Row]], target: Callable[[Tensor], Tensor], n: int) -> Tensor:
     return target(logits(model, [row for _, row in part[:n]]))
+
+
+def of_each(
+    model: Model, rows: Sequence[Row], read: Callable[[Tensor, Sequence[Row]], Sequence[T]], *, progress: str
+) -> list[T]:
+    """What `read` makes of the logits of a batch of rows, one thing a row; no gradients, in the order given."""
+    found: dict[int, T] = {}
+    groups: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        groups.setdefault(row.length, []).append(number)
+    bar = tqdm(total=len(rows), desc=progress, delay=1.0, leave=False, disable=None, unit="pass")
+    with bar, torch.no_grad():
+        for length, left in groups.items():
+            size = even_batches(len(left), batch_size(length))
+            while left:
+                part = [rows[number] for number in left[:size]]
+                made = halving(partial(_read, model, part, read), len(part), "rows")
+                found.update(zip(left, made, strict=False))
+                bar.update(len(made))
+                size, left = min(size, len(made)), left[len(made) :]
+    return [found[number] for number in range(len(rows))]
+
+
+def _read(
+    model: Model, part: Sequence[Row], read: Callable[[Tensor, Sequence[Row]], Sequence[T]], n: int
+) -> Sequence[T]:
+    return read(logits(model, part[:n]), part[:n])
 
 
 def logits(model: Model, rows: Sequence[Row]) -> Float[Tensor, " row *rest"]:

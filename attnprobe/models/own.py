@@ -1,16 +1,20 @@
-"""OwnModel: a network on our own attention, with a small word vocabulary, as a `Model`.
+"""OwnModel: a network on our own attention, with a small vocabulary or pictures to read, as a `Model`.
+
+    OwnModel(network, vocabulary, labels=…)                      a classifier of texts
+    OwnModel(network, vocabulary)                                a decoder: an output of the vocabulary at every token
+    OwnModel(network, vocabulary, target_vocabulary=…)           an encoder-decoder: a text, and the answer to it
+    OwnModel(network, labels=…, pictures=…)                      a Vision Transformer: its tokens are patches
 
 The network is called as `network(embeddings, is_token)`: embeddings [batch token d_model] before positions
-are added, is_token [batch token] False where nobody may look (or None); it gives logits [batch ...].
+are added, is_token [batch token] False where nobody may look (or None); it gives logits [batch ...]. An
+encoder-decoder is called as `network(embeddings, written, is_token)`, written: embeddings of its answer so far.
 Every attention inside goes through `attnprobe.attention.seam.observe`.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,111 +22,41 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnprobe.attention.masks import expecting_blind_rows
-from attnprobe.attention.seam import Keep, Tape, recording, silent
+from attnprobe.attention.seam import Keep, Locate, Tape, recording, silent
+from attnprobe.attention.sequence_to_sequence import SequenceToSequence, located
+from attnprobe.attention.two_towers import TwoTowers
 from attnprobe.errors import CaptureError, InputError, nearest
-from attnprobe.example import Example, words_of_spans
+from attnprobe.example import Example
 from attnprobe.models.model import Model, Stack, facts_of
 from attnprobe.models.modes import evaluating
-from attnprobe.models.rows import CONTENT, Row, fill, filler
+from attnprobe.models.own_answers import Answers, answer_target
+from attnprobe.models.own_inputs import Inputs
+from attnprobe.models.own_patches import Embed, Patches
+from attnprobe.models.own_words import Vocabulary, Words
+from attnprobe.models.rows import Row, fill, stand_in
 from attnprobe.site import Kind
+from attnprobe.target import ResolvedTarget, Target, as_target
 
-# They stand for a word, so they are explained like one; every other bracketed token is special.
-_STANDS_FOR_A_WORD = ("[UNK]", "[MASK]")
-Text = str | Sequence[str] | Sequence[int] | Tensor | Example
-WORDS = r"\[[A-Z]+\]|\w+(?:'\w+)*|[^\w\s]"
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Words of a model by id; a text is cut by a regular expression, every match is a token.
-
-    begin: token put before every text (None: none). lowercase: words are looked up in lower case.
-
-    >>> Vocabulary.of(["a good film"]).encode("Good!")[1]
-    [2, 4, 1]
-    """
-
-    tokens: tuple[str, ...]
-    begin: str | None = "[CLS]"
-    pattern: str = WORDS
-    lowercase: bool = True
-
-    def __post_init__(self) -> None:
-        if self.begin is not None and self.begin not in self.tokens:
-            raise InputError(
-                f"texts begin with '{self.begin}', which is not in the vocabulary; add it, or give begin=None"
-            )
-
-    @classmethod
-    def of(
-        cls, texts: Sequence[str], specials: Sequence[str] = ("[PAD]", "[UNK]", "[CLS]"), **options: Any
-    ) -> "Vocabulary":
-        """The specials, then the words of the texts in order of appearance."""
-        pattern, lowercase = options.get("pattern", WORDS), options.get("lowercase", True)
-        words = [_normal(word.group(), lowercase) for text in texts for word in re.finditer(pattern, text)]
-        return cls(tuple(dict.fromkeys((*specials, *words))), **options)
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Id of each token."""
-        return {token: index for index, token in enumerate(self.tokens)}
-
-    def id_of(self, token: str) -> int:
-        """Id of a token, that of [UNK] for an unknown word; `InputError` names the nearest where there is no [UNK]."""
-        known = self.ids.get(_normal(token, self.lowercase), self.ids.get("[UNK]"))
-        if known is None:
-            raise InputError(f"the vocabulary has no '{token}'; {nearest(token, self.tokens)}")
-        return known
-
-    def encode(
-        self, text: str | Sequence[str] | Sequence[int] | Tensor
-    ) -> tuple[str, list[int], list[tuple[int, int] | None]]:
-        """Text, ids and spans of a text, a list of tokens, or ids (to which nothing is added)."""
-        given = text.flatten().tolist() if isinstance(text, Tensor) else text
-        as_ids = not isinstance(given, str) and len(given) > 0 and isinstance(given[0], int)
-        if isinstance(given, str):
-            whole, found = given, [(match.group(), match.span()) for match in re.finditer(self.pattern, given)]
-        else:
-            words = [self.tokens[self._check_id(token)] if isinstance(token, int) else token for token in given]
-            whole, ends = " ".join(words), accumulate(len(word) + 1 for word in words)
-            found = [(word, (end - 1 - len(word), end - 1)) for word, end in zip(words, ends, strict=True)]
-        if not found:
-            raise InputError(f"the text {whole!r} has no words; give a text with at least one")
-        ids = [self.id_of(token) for token, _ in found]
-        spans: list[tuple[int, int] | None] = [span for _, span in found]
-        if self.begin is not None and not as_ids and found[0][0] != self.begin:
-            ids, spans = [self.ids[self.begin], *ids], [None, *spans]
-        return whole, ids, spans
-
-    def _check_id(self, index: int) -> int:
-        if not 0 <= index < len(self.tokens):
-            raise InputError(
-                f"id {index} is outside of the vocabulary of {len(self.tokens)} tokens (0 to {len(self.tokens) - 1})"
-            )
-        return index
-
-
-def _normal(token: str, lowercase: bool) -> str:
-    return token.lower() if lowercase and not _bracketed(token) else token
-
-
-def _bracketed(token: str) -> bool:
-    return token.startswith("[") and token.endswith("]") and len(token) > 2
+__all__ = ["OwnModel", "OwnOutputs", "Vocabulary"]
 
 
 @dataclass(frozen=True)
 class OwnOutputs:
-    """What a model of ours calls its outputs: classes, or the words of its vocabulary at every position."""
+    """What a model of ours calls its outputs: classes, or the words of its vocabulary at every position.
+
+    writes: the positions are the steps of an answer, each of which depends on the whole input.
+    """
 
     model: str
     names: tuple[str, ...] | None
     words: tuple[str, ...]
     exclusive: bool = True
+    writes: bool = False
 
     @property
     def causal(self) -> bool:
         """Whether an answer at a position depends on no token behind it: our decoder predicts the next word."""
-        return self.names is None
+        return self.names is None and not self.writes
 
     def index(self, label: str | int) -> int:
         """Index of an output by name; `InputError` names the nearest."""
@@ -138,52 +72,66 @@ class OwnOutputs:
         return (self.names or self.words)[index]
 
     def position(self, example: Example) -> int | None:
-        """The last token where every position has an output; None for one output an input."""
-        return example.n_tokens - 1 if self.names is None else None
+        """The last token (step) where every position has an output; None for one output an input."""
+        if self.names is not None:
+            return None
+        written = example.inputs.get("decoder_input_ids") if self.writes else None
+        return (example.n_tokens if written is None else int(written.shape[1])) - 1
 
 
 class OwnModel(Model):
-    """A network on our attention, its token embedding and its vocabulary, ready to be asked.
+    """A network on our attention and what it reads, ready to be asked.
 
-    labels: names of the outputs (None: the vocabulary, at every position). fillers: embeddings that can stand
-    in for a removed token (default: those of [MASK], [PAD], [UNK] where they exist, the mean, zero).
+    vocabulary: of its texts (None: it reads pictures). labels: names of the outputs (None: the vocabulary, at every
+    position). embedding: the table of word embeddings (default: the network's token_embedding). fillers: embeddings
+    that can stand in for a removed token (default: those of [MASK], [PAD], [UNK] where they exist, the mean, zero; of a
+    patch: the mean patch of `pictures` where some are given, a patch of 0, zero). target_vocabulary: of the answers of
+    an encoder-decoder; answer_length: of the greedy one, where no end token ends it. embed: pictures to embeddings
+    (default: the network's own).
     Its parameters are never touched, and it is in evaluation mode only while it runs.
     """
 
     def __init__(
         self,
         network: nn.Module,
-        vocabulary: Vocabulary,
+        vocabulary: Vocabulary | None = None,
         *,
         name: str = "own",
         labels: Sequence[str] | None = None,
         embedding: nn.Embedding | None = None,
         fillers: Mapping[str, Tensor] | None = None,
+        target_vocabulary: Vocabulary | None = None,
+        answer_length: int | None = None,
+        embed: Embed | None = None,
+        pictures: Any = None,
     ) -> None:
-        self.name, self.module, self.vocabulary = name, network, vocabulary
-        found = getattr(network, "token_embedding", None) if embedding is None else embedding
-        if not isinstance(found, nn.Embedding):
-            raise InputError(f"{type(network).__name__} has no token_embedding; pass embedding=nn.Embedding(…)")
-        if found.num_embeddings < len(vocabulary.tokens):
-            raise InputError(
-                f"{len(vocabulary.tokens)} words need as many embeddings, the network has {found.num_embeddings}"
-            )
-        self.embedding, self._fillers = found, fillers
-        self.outputs = OwnOutputs(name, None if labels is None else tuple(labels), vocabulary.tokens)
+        _refuse_towers(network)
+        of_words = {"embedding": embedding, "target_vocabulary": target_vocabulary, "answer_length": answer_length}
+        of_pictures = {"embed": embed, "pictures": pictures}
+        _refuse_mixed(of_words if vocabulary is None else of_pictures, vocabulary is None)
+        self.name, self.module, self.vocabulary, self._fillers = name, network, vocabulary, fillers
+        self.inputs: Inputs = (
+            Patches.of(name, network, embed, pictures)
+            if vocabulary is None
+            else _text_inputs(name, network, vocabulary, embedding, target_vocabulary, answer_length)
+        )
+        self.outputs = _outputs(name, labels, vocabulary, target_vocabulary)
         self._paths = {id(module): path for path, module in network.named_modules()}
 
     @property
     def _device(self) -> torch.device:
         """Where the inputs go."""
-        return self.embedding.weight.device
+        return self.inputs.weight.device
+
+    def _probe(self) -> Example:
+        return self.inputs.probe(6)
 
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:  # type: ignore[override]
         """Stacks of attention with their layers and heads, as one short pass shows them."""
         tape = Tape(keep=Keep(frozenset(), reduce=facts_of), check=False)
-        ids = torch.zeros(1, getattr(self.module, "fixed_length", None) or 1, dtype=torch.long, device=self._device)
         with torch.no_grad():
-            self._run(self.embedding(ids), None, tape)
+            self.forward([Row(self.inputs.probe(1))], tape)
         if not tape.reduced:
             raise CaptureError(f"no attention of {self.name} was seen; build the network on attnprobe.attention")
         return Stack.of_pass(tape)
@@ -191,43 +139,33 @@ class OwnModel(Model):
     @property
     def fillers(self) -> Mapping[str, Tensor]:
         """Embeddings [d_model] that can stand in for a removed token, by operator name, best first."""
-        if self._fillers is not None:
-            return self._fillers
-        table = self.embedding.weight.detach()[: len(self.vocabulary.tokens)]
-        tokens = {"mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"}
-        known = {name: table[self.vocabulary.ids[t]] for name, t in tokens.items() if t in self.vocabulary.ids}
-        ordered = {"mask": known.get("mask"), "mean": table.mean(0), **known, "zero": torch.zeros_like(table[0])}
-        return {name: vector for name, vector in ordered.items() if vector is not None}
+        return self.inputs.fillers if self._fillers is None else self._fillers
 
-    def example(self, text: Text, pair: str | None = None, **options: Any) -> Example:
-        """Read one input: a text, a list of tokens, or ids (to which nothing is added).
+    def example(self, text: Any, pair: str | None = None, **options: Any) -> Example:
+        """Read one input: a text, a list of tokens, or ids (to which nothing is added); a picture.
 
+        answer: of an encoder-decoder, the answer to explain: a text, tokens or ids (default: the greedy one).
         Errors: `InputError` for a text without words or with more tokens than the model has positions.
         """
         if isinstance(text, Example):
             return text
-        if pair is not None or options:
-            raise InputError(
-                f"{self.name} reads one text without options, got {'a pair' if pair is not None else list(options)}"
-            )
-        text, ids, spans = self.vocabulary.encode(text)
-        self._check_length(len(ids))
-        tokens = tuple(self.vocabulary.tokens[i] for i in ids)
-        special = tuple(_bracketed(token) and token not in _STANDS_FOR_A_WORD for token in tokens)
-        spans = [None if s else span for s, span in zip(special, spans, strict=True)]
-        inputs = {"input_ids": torch.tensor([ids], device=self._device)}
-        return Example(text, inputs, tokens, tuple(spans), special, words_of_spans(text, spans))
-
-    def _check_length(self, length: int) -> None:
-        longest, fixed = getattr(self.module, "max_length", None), getattr(self.module, "fixed_length", None)
-        if fixed is not None and length != fixed:
-            raise InputError(f"{self.name} reads exactly {fixed} tokens, got {length}")
-        if longest is not None and length > longest:
-            raise InputError(f"the text has {length} tokens, {self.name} has {longest} positions; shorten it")
+        if pair is not None:
+            raise InputError(f"{self.name} reads one text or one picture at a time, got a pair")
+        if "answer" in options and not isinstance(self.inputs, Answers):
+            raise InputError(f"{self.name} takes no answer: it is no encoder-decoder; ask with a target")
+        return self.inputs.example(text, **options)
 
     def embed(self, example: Example) -> Float[Tensor, "token d_model"]:
         """The embeddings that removal and gradients work on, before positions are added."""
-        return self.embedding(example.inputs["input_ids"].to(self._device))[0].detach()
+        return self.inputs.embed(example)
+
+    def resolve(self, example: Example, target: Any = None) -> ResolvedTarget:
+        """The target with every choice made; an encoder-decoder's default is its answer's log-probability."""
+        wanted = as_target(target)
+        if wanted == Target(scale=wanted.scale) and isinstance(self.inputs, Answers) and "answer_ids" in example.notes:
+            ids = example.notes["answer_ids"]
+            return answer_target(ids, self.inputs.target_vocabulary.text_of(ids), wanted.scale)
+        return super().resolve(example, wanted)
 
     def forward(self, rows: Sequence[Row], tape: Tape | None = None) -> Float[Tensor, "row ..."]:
         """Logits of rows of one length. Without a tape this is the network as if attnprobe were not there."""
@@ -238,7 +176,11 @@ class OwnModel(Model):
         masked = any(not bool(is_token.all()) for _, is_token in made)
         is_token = torch.stack([row for _, row in made]) if masked else None
         embeddings = torch.stack([row for row, _ in made])
-        return self._run(embeddings, is_token, tape)
+        answer = self._run((embeddings, *self.inputs.beside([row.example for row in rows]), is_token), tape)
+        names = self.outputs.names
+        if names is not None and answer.ndim > 1 and answer.shape[-1] != len(names):
+            raise InputError(f"{self.name} has {answer.shape[-1]} outputs and {len(names)} labels; name each of them")
+        return answer
 
     def _make(self, row: Row) -> tuple[Float[Tensor, "kept d_model"], Bool[Tensor, " kept"]]:
         """A row's embeddings and which of its tokens may be looked at, its removal made real."""
@@ -247,18 +189,17 @@ class OwnModel(Model):
         if row.kept is None or bool(row.kept.all()):
             return embeddings, everyone
         kept = row.kept.to(embeddings.device)
-        if row.operator in CONTENT:
-            filled = fill(row, embeddings, filler(self.fillers, row.operator, self.name)).embeddings
-            return embeddings if filled is None else filled, everyone
+        if row.fills:
+            return self._make(fill(row, embeddings, stand_in(row, self.fillers, self.name)))
         if row.operator == "delete":
-            self._check_length(int(kept.sum()))
+            self.inputs.check_length(int(kept.sum()))
             return embeddings[kept], everyone[kept]
         return embeddings, kept
 
-    def _run(self, embeddings: Tensor, is_token: Tensor | None, tape: Tape | None) -> Tensor:
+    def _run(self, arguments: tuple[Tensor | None, ...], tape: Tape | None) -> Tensor:
         # Rows in which every key was taken away are what the caller asked for, not a mistake in a mask.
         with evaluating(self.module), expecting_blind_rows(), silent() if tape is None else self.listening(tape):
-            return self.module(embeddings, is_token)
+            return self.module(*arguments)
 
     @contextmanager
     def listening(self, tape: Tape) -> Iterator[Tape]:
@@ -268,14 +209,69 @@ class OwnModel(Model):
         with recording(tape):
             yield tape
 
-    def _locate(self, module: nn.Module, cross: bool) -> tuple[str, Kind, str]:
+    @cached_property
+    def _locate(self) -> Locate:
         if hasattr(self.module, "locate"):  # a network of several towers says so itself
-            found: tuple[str, Kind, str] = self.module.locate(module, cross)  # type: ignore[operator]
+            found: Locate = self.module.locate  # type: ignore[assignment]
             return found
+        return located(self.module) if isinstance(self.inputs, Answers) else self._in_one_stack
+
+    def _in_one_stack(self, module: nn.Module, cross: bool) -> tuple[str, Kind, str]:
         return getattr(self.module, "stack", "encoder"), "cross" if cross else "self", self._paths[id(module)]
 
     def describe(self) -> dict[str, Any]:
         """Facts for reports: name, type, dtype, number of parameters."""
         n_parameters = sum(p.numel() for p in self.module.parameters())
-        dtype = str(self.embedding.weight.dtype).removeprefix("torch.")
+        dtype = str(self.inputs.weight.dtype).removeprefix("torch.")
         return {"name": self.name, "type": type(self.module).__name__, "dtype": dtype, "n_parameters": n_parameters}
+
+
+def _text_inputs(
+    name: str,
+    network: nn.Module,
+    vocabulary: Vocabulary,
+    embedding: nn.Embedding | None,
+    target_vocabulary: Vocabulary | None,
+    answer_length: int | None,
+) -> Inputs:
+    """What a network reads that has a vocabulary: texts, or of an encoder-decoder texts with an answer."""
+    words = Words.of(name, network, vocabulary, embedding)
+    if target_vocabulary is not None:
+        return Answers.of(words, target_vocabulary, answer_length)
+    if isinstance(network, SequenceToSequence):
+        raise InputError(f"{type(network).__name__} writes an answer; give the words of it: target_vocabulary=…")
+    if answer_length is not None:
+        raise InputError("answer_length goes with target_vocabulary=…, of an encoder-decoder")
+    return words
+
+
+def _outputs(
+    name: str, labels: Sequence[str] | None, vocabulary: Vocabulary | None, target_vocabulary: Vocabulary | None
+) -> OwnOutputs:
+    """What the outputs are called."""
+    if target_vocabulary is not None:
+        if labels is not None:
+            raise InputError("an encoder-decoder answers in the words of its target vocabulary; leave labels out")
+        return OwnOutputs(name, None, target_vocabulary.tokens, writes=True)
+    if vocabulary is None and labels is None:
+        raise InputError("a network of pictures has no words to answer with; name its classes: labels=…")
+    names = None if labels is None else tuple(map(str, labels))
+    return OwnOutputs(name, names, () if vocabulary is None else vocabulary.tokens)
+
+
+def _refuse_towers(network: nn.Module) -> None:
+    """Raise for two towers as they are: what is explained is one axis."""
+    if isinstance(network, TwoTowers):
+        raise InputError(
+            "TwoTowers reads a question and a picture, and what is explained is one of them; hold the question fixed "
+            "with PictureAsked(towers, ids) to explain patches, or the picture with QuestionAsked(towers, picture) to "
+            "explain words"
+        )
+
+
+def _refuse_mixed(other: Mapping[str, Any], pictures: bool) -> None:
+    """Raise for arguments of the other kind of input."""
+    for argument, given in other.items():
+        if given is not None:
+            kind, needed = ("pictures", "has no vocabulary") if pictures else ("words", "has a vocabulary")
+            raise InputError(f"{argument} does not go with a network that {needed} and so reads {kind}; leave one out")

@@ -34,6 +34,15 @@ def explained_stack(model: Model, example: Example, kind: str = "any") -> Stack:
     return stacks[0]
 
 
+def kind_of(model: Model, example: Example) -> str:
+    """What a model is on this input: "vision", "audio", "seq2seq" (the source is explained), "causal", "classifier"."""
+    if "input_ids" not in example.inputs:
+        return "audio" if {"input_features", "input_values"} & set(example.inputs) else "vision"
+    if explained_stack(model, example).kind == "cross":
+        return "seq2seq"
+    return "causal" if model.outputs.causal and model.outputs.names is None else "classifier"
+
+
 def read_rows(model: Model, example: Example, target: ResolvedTarget, kind: Kind = "self") -> Int[Tensor, " row"]:
     """Positions whose last-layer attention output the target depends on: one (first or last token), or all (pooling).
 
@@ -54,7 +63,7 @@ def _watch(model: Model, example: Example, target: ResolvedTarget, kind: Kind) -
     stack = explained_stack(model, example, kind)
     keep = Keep.of("z", layers=[stack.n_layers - 1], stack=stack.name, kind=kind)
     # A saturated answer has no gradient anywhere; noise on the embeddings moves it off the plateau.
-    for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers and "input_ids" in example.inputs else (0.0,):
+    for noise in (0.0, 0.1, 0.5, 1.0, 2.0) if model.fillers else (0.0,):
         row = Row(example) if noise == 0 else Row(example, embeddings=_noisy(model, example, noise))
         try:
             logits, tape = differentiable(model, [row], keep, required=False)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnprobe.capture import Capture
 from attnprobe.heads import head_scores, score_heads
+from attnprobe.heads.whole import whole
 from attnprobe.report.tokens import shown, visible
 from attnprobe.site import Site
 
@@ -45,6 +46,8 @@ def stacks(capture: Capture, budget: Budget) -> tuple[list[dict[str, Any]], str]
     sites = [s for s in capture.sites if s.weights is not None]
     if not sites:
         return [], TOO_LARGE
+    capture = whole(replace(capture, sites=tuple(sites)))
+    sites = list(capture.sites)
     sizes = [s.weights[0].shape for s in sites if s.weights is not None]
     pool = sum(math.prod(size) for size in sizes) > BUDGET
     size = sum(h * (min(q, POOLED) * min(k, POOLED) if pool else q * k) for h, q, k in sizes)

@@ -1,6 +1,8 @@
 """What holds for every mechanism in the registry: its map is what its z is made of, and it says what it cannot do."""
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ TOLERANCE = 1e-10
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "compressive": [{"n_recent": 3, "factor": 2}],
     "favor": [{"n_features": 6, "seed": 1}],
+    "hopfield": [{"n_steps": 1, "beta": 2.0}, {"n_steps": 4, "beta": 0.7}],
     "linformer": [{"n_slots": 3}, {"E": torch.eye(N_TOKENS)[:2].double(), "F": torch.ones(2, N_TOKENS).double()}],
     "lsh": [{"n_buckets": 2, "chunk": 3, "n_rounds": 3}, {"n_buckets": 1, "chunk": 2}],
     "memory_compressed": [{"factor": 2, "kernel": torch.tensor([0.3, 1.2])}],
+    "nearest": [{"k": 1}, {"k": 2, "by": "distance"}],
     "nystrom": [{"n_landmarks": 3}, {"n_landmarks": 3, "inverse": "iterative", "n_steps": 3}],
     "online": [{"block_size": 2}],
     "scaled_dot": [{"normalizer": name} for name in ("sparsemax", "entmax15", "sigmoid", "softmax_plus_one")],
@@ -29,7 +33,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 }
 SHARED = {"lsh"}  # queries are the keys
 NOT_SMOOTH = {"hard"}  # its gradient is not the slope of what it computes (straight-through)
-UNUSED = {"uniform": {"query", "key"}}  # what z does not depend on
+UNUSED = {"uniform": {"query", "key"}, "nearest": {"query", "key"}}  # what no gradient reaches
 
 NAMES = list(mechanisms)
 CASES = [(name, options) for name in NAMES for options in ({}, *SETTINGS.get(name, ()))]
@@ -239,8 +243,19 @@ def test_people_are_told_what_it_is_where_it_is_from_and_what_it_costs(name: str
     assert entry.description.endswith(".")
     assert entry.family and entry.source
     assert entry.facts["formula"] and "n" in entry.facts["cost"]
+    assert entry.facts["meaning"][0] not in " *" and not entry.facts["meaning"].endswith(".")
     page = inspect.getmodule(entry.function).__doc__
     assert "[*batch" in page, "the first screen says the shapes"
+
+
+def test_the_readme_has_a_row_for_every_mechanism_with_what_a_weight_is_and_what_it_costs():
+    page = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    table = re.search(r"^\| name \| formula \| what a weight is \| cost \|\n.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.group(1).splitlines()]
+    said = {name.strip("`"): (meaning, cost) for name, _, meaning, cost in rows}
+    known = {name: (entry.facts["meaning"], entry.facts["cost"]) for name, entry in mechanisms.items()}
+    assert len(rows) == len(said)
+    assert said == known
 
 
 @every_name

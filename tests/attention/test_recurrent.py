@@ -90,7 +90,7 @@ def at_step(edit, step: int):
 def test_the_alignment_and_the_logits_equal_the_slow_version():
     network, source, written = made(), embedded(4), embedded(3)
     logits, tape = recorded(network, source, written)
-    alignment = torch.cat([site.weights[:, 0] for site in tape.sites], dim=1)
+    alignment = torch.stack([site.weights[:, 0] for site in tape.sites]).sum(0)
     for row in range(2):
         expected_logits, expected = slow(network, source[row], written[row])
         assert (logits[row] - expected_logits).abs().max() < 1e-12
@@ -105,8 +105,18 @@ def test_all_steps_are_parts_of_one_layer_of_cross_attention():
         ("decoder", "cross", 0, part, "step") for part in range(3)
     ]
     assert {p.path for p in places} == {"decoder.alignment"}
-    assert all(site.weights.shape == (2, 1, 1, 4) for site in tape.sites)
     assert all((site.weights @ site.value - site.z).abs().max() < 1e-12 for site in tape.sites)
+
+
+def test_a_part_is_the_whole_map_with_the_row_of_its_step_alone():
+    _, tape = recorded(made(), embedded(4), embedded(3))
+    for site in tape.sites:
+        others = torch.arange(3) != site.place.part
+        assert site.weights.shape == (2, 1, 3, 4)
+        assert (site.weights[:, :, ~others].sum(-1) - 1).abs().max() < 1e-12
+        assert not site.weights[:, :, others].any() and not site.z[:, :, others].any()
+        assert not site.visible[:, :, others].any() and site.visible[:, :, ~others].all()
+        assert torch.isneginf(site.scores[:, :, others]).all()
 
 
 def test_a_tape_changes_nothing_by_looking():

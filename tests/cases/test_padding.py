@@ -40,7 +40,8 @@ def together_and_alone():
     """The scores of the short text compared beside a longer one, and of the short one alone."""
     model = load("attnprobe/sentiment")
     texts = ["a wonderful film with a very good end and no bad part", "not a good film"]
-    quick = {"n_random": 2, "n_resamples": 20, "progress": False}
+    options = {"shapley_sampling": {"n_samples": 6}, "owen": {"n_samples": 6}, "deep_lift": {"approximate": True}}
+    quick = {"n_random": 2, "n_resamples": 20, "progress": False, "methods": "all", "options": options}
     both = compare(model, texts, **quick).to_frame()
     (alone,) = compare(model, texts[1:], **quick).studies
     return both, alone

@@ -37,7 +37,7 @@ def test_the_list_for_programs_says_of_every_mechanism_what_the_registry_knows(p
             known.source,
         )
         assert entry["options"] == {name: value for name, value in known.options.items() if name not in ASKED}
-        assert (entry["formula"], entry["cost"]) == (known.facts["formula"], known.facts["cost"])
+        assert all(entry[fact] == known.facts[fact] for fact in ("formula", "meaning", "cost"))
 
 
 @pytest.mark.parametrize("name", list(mechanisms))
@@ -65,6 +65,7 @@ def test_the_list_for_people_names_every_mechanism_and_keeps_to_the_terminal(pri
         assert [line for line in lines if line.startswith(f"{name} ") and f" {entry.family} " in line]
         assert f"Source: {entry.source}" in unwrapped
         assert f"Formula: {entry.facts['formula']}" in unwrapped
+        assert f"A weight is: {entry.facts['meaning']}" in unwrapped
     assert shown.count("Options:") == shown.count("Cost: ") - 1 == len(mechanisms)  # Cost is explained at the end
 
 

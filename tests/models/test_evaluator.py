@@ -6,8 +6,9 @@ import torch
 from attnprobe import intervention as edits
 from attnprobe.errors import InputError, NumericsError
 from attnprobe.models import evaluator, load
-from attnprobe.models.evaluator import Meter, batch_rows, remembering, targets
-from attnprobe.models.rows import Row
+from attnprobe.models.evaluator import Meter, batch_rows, of_each, remembering, targets
+from attnprobe.models.rows import DRAWN, Row, StandIns
+from attnprobe.target import Target
 from tests import tiny
 
 
@@ -151,6 +152,69 @@ def test_embeddings_that_are_the_models_own_change_nothing_on_any_architecture()
             plain = evaluator.logits(model, [Row(example)])
             given = evaluator.logits(model, [Row(example, embeddings=model.embed(example))])
         assert torch.equal(plain, given), name
+
+
+def drawn(example, table, index, j=3):
+    return Row(example, torch.arange(12) != j, "resample", stand_ins=StandIns(table, torch.tensor(index)))
+
+
+def test_drawn_stand_ins_equal_other_embeddings(model, example):
+    target, table = model.resolve(example), torch.randn(2, 32, generator=torch.Generator().manual_seed(0))
+    embeddings = model.embed(example).clone()
+    embeddings[3] = table[1]
+    row = drawn(example, table, [0, 0, 0, 1] + [0] * 8)
+    pair = targets(model, [row, Row(example, embeddings=embeddings)], target)
+    torch.testing.assert_close(pair[0], pair[1], atol=1e-7, rtol=1e-6)
+    assert abs(float(pair[0] - targets(model, [Row(example)], target))) > 1e-4
+
+
+def test_rows_are_equal_where_the_same_embeddings_stand_in_for_what_is_gone(model, example):
+    table = torch.randn(2, 32, generator=torch.Generator().manual_seed(0))
+    row = drawn(example, table, [0] * 12)
+    assert row.key() == drawn(example, table.clone(), [0] * 4 + [1] * 8).key()  # elsewhere, tokens stay
+    assert row.key() != drawn(example, table, [1] * 12).key()
+    assert row.key() != drawn(example, table, [0] * 12, j=4).key()
+    with Meter() as meter, remembering():
+        target = model.resolve(example)
+        targets(model, [row], target)
+        targets(model, [drawn(example, table.clone(), [0] * 12)], target)
+    assert (meter.forward, meter.reused) == (2, 1)  # one of them tells the target
+
+
+def test_what_is_read_of_each_row_comes_back_in_order_whatever_the_batches(model, example):
+    rows = [*rows_of(example, "delete"), Row(example), *rows_of(example)]
+
+    def read(logits, part):
+        return [(row, logit) for row, logit in zip(part, logits, strict=True)]
+
+    whole = of_each(model, rows, read, progress="reading")
+    assert [row for row, _ in whole] == rows
+    with batch_rows(2), Meter() as meter:
+        apart = of_each(model, rows, read, progress="reading")
+    assert meter.forward == len(rows)
+    for (_, one), (_, other) in zip(whole, apart, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_deleting_a_token_of_the_text_moves_no_step_of_an_answer():
+    model = load(tiny.build("t5", "eager"))
+    example = model.example(tiny.IDS[:5], answer=[4, 5, 6])
+    target = model.resolve(example, Target(label=7, position=2))
+    kept = torch.arange(example.n_tokens) != 0
+    found = targets(model, [Row(example, kept=kept, operator="delete")], target)
+    shorter = model.example(tiny.IDS[1:5], answer=[4, 5, 6])
+    torch.testing.assert_close(found[0], targets(model, [Row(shorter)], target)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("operator", DRAWN)
+def test_an_operator_that_draws_needs_what_it_drew(example, operator):
+    with pytest.raises(InputError, match="give stand_ins"):
+        Row(example, kept=torch.arange(12) != 3, operator=operator)
+    ones = StandIns(torch.zeros(1, 32), torch.zeros(12, dtype=torch.long))
+    with pytest.raises(InputError, match="go with an operator that draws"):
+        Row(example, kept=torch.arange(12) != 3, operator="mean", stand_ins=ones)
+    with pytest.raises(InputError, match=r"one a token \(12\), got 1"):
+        Row(example, torch.arange(12) != 3, operator, stand_ins=StandIns(ones.table, ones.index[:1]))
 
 
 @pytest.mark.parametrize(

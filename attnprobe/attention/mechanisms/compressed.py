@@ -50,9 +50,10 @@ def memory_compressed_weights(
     family="compressed",
     source="Liu et al. 2018, section 4.2.3",
     weights=memory_compressed_weights,
-    row_sum="any",
+    row_sum=lambda options: "any" if options["kernel"] is not None else "at_most_one" if options["causal"] else "one",
     cost="n²/c",
     formula="z = softmax(q pool_c(K)ᵀ / √d) pool_c(V)",
+    meaning="a slot's weight, spread by the pooling",
 )
 def memory_compressed(
     query: Float[Tensor, "*batch query d_head"],
@@ -88,6 +89,7 @@ def compressive_weights(
     row_sum="one",
     cost="n n_recent + n²/c",
     formula="z = softmax(q [pool_c(K_old); K_recent]ᵀ / √d) [pool_c(V_old); V_recent]",
+    meaning="a slot's share for an old token, its own for a recent one",
 )
 def compressive(
     query: Float[Tensor, "*batch query d_head"],

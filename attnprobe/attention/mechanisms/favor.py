@@ -19,8 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnprobe.attention.blockwise import wide
+from attnprobe.attention.kernels import kernel_map, kernel_mix, without_unseen
 from attnprobe.attention.mechanisms import mechanisms
-from attnprobe.attention.mechanisms.linear import kernel_map, kernel_mix
 from attnprobe.errors import InputError
 
 
@@ -72,9 +73,11 @@ def favor_weights(
     n_features: int = 256,
     causal: bool = False,
     seed: int = 0,
+    visible: Tensor | None = None,
 ) -> Float[Tensor, "*batch query key"]:
     """The map that FAVOR+ implies under this seed; forming it costs n²."""
-    return kernel_map(*favor_features(query, key, n_features, seed), causal)
+    key = without_unseen(key, query, visible)
+    return kernel_map(*favor_features(wide(query), wide(key), n_features, seed), causal, visible).to(query.dtype)
 
 
 @mechanisms.add(
@@ -84,6 +87,7 @@ def favor_weights(
     row_sum="one",
     cost="n",
     formula="as linear, with φ(x) = exp(W x' − |x'|²/2) / √n_features, x' = x / d^(1/4), W random and orthogonal",
+    meaning="softmax on average over draws; far off where scores are large",
 )
 def favor(
     query: Float[Tensor, "*batch query d_head"],
@@ -93,6 +97,8 @@ def favor(
     n_features: int = 256,
     causal: bool = False,
     seed: int = 0,
+    visible: Tensor | None = None,
 ) -> Float[Tensor, "*batch query d_value"]:
     """Performer's FAVOR+: random positive features that stand for softmax attention on average."""
-    return kernel_mix(*favor_features(query, key, n_features, seed), value, causal)
+    key = without_unseen(key, query, visible)
+    return kernel_mix(*favor_features(wide(query), wide(key), n_features, seed), value, causal, visible).to(value.dtype)

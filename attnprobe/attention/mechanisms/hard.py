@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.attention import normalizers
+from attnprobe.attention.masks import fitting_mask
 from attnprobe.attention.mechanisms import mechanisms
-from attnprobe.attention.scores import check_fit, full_scores
+from attnprobe.attention.scores import full_scores
 from attnprobe.errors import InputError
 
 
@@ -30,7 +31,12 @@ def hard_weights(
 
 
 @mechanisms.add(
-    family="selection", source="Xu et al. 2015, section 4.1", weights=hard_weights, cost="n²", formula="v_argmax(q·k)"
+    family="selection",
+    source="Xu et al. 2015, section 4.1",
+    weights=hard_weights,
+    cost="n²",
+    formula="v_argmax(q·k)",
+    meaning="1 on the key that was chosen",
 )
 def hard(
     query: Float[Tensor, "*batch query d_head"],
@@ -56,9 +62,9 @@ def top_k_weights(
     if k < 1:
         raise InputError(f"top_k keeps at least 1 key, got k = {k}")
     scores = full_scores(query, key, visible=visible, bias=bias)
-    best = scores.topk(min(k, scores.shape[-1]), dim=-1)
-    weights = normalizers.softmax(best.values)
-    return torch.zeros_like(scores).scatter(-1, best.indices, weights)
+    ranked, order = scores.sort(dim=-1, descending=True, stable=True)  # topk takes any of equal scores
+    weights = normalizers.softmax(ranked[..., :k])
+    return torch.zeros_like(scores).scatter(-1, order[..., :k], weights)
 
 
 @mechanisms.add(
@@ -67,6 +73,7 @@ def top_k_weights(
     weights=top_k_weights,
     cost="n²",
     formula="softmax over the k largest q·k/√d, times V",
+    meaning="share among the k best keys; 0: not among them",
 )
 def top_k(
     query: Float[Tensor, "*batch query d_head"],
@@ -89,13 +96,18 @@ def uniform_weights(
 ) -> Float[Tensor, "*batch query key"]:
     """The same weight on every key that the query may look at."""
     shape = (*query.shape[:-1], key.shape[-2])
-    check_fit(shape, visible=visible)
-    seen = query.new_ones(shape) if visible is None else visible.to(query.dtype).expand(shape)
+    mask = fitting_mask(visible, shape)
+    seen = query.new_ones(shape) if mask is None else mask.to(query.dtype).expand(shape)
     return seen / seen.sum(-1, keepdim=True).clamp(min=1)
 
 
 @mechanisms.add(
-    family="selection", source="the mean, for comparison", weights=uniform_weights, cost="n", formula="mean of V"
+    family="selection",
+    source="the mean, for comparison",
+    weights=uniform_weights,
+    cost="n",
+    formula="mean of V",
+    meaning="1/n: nothing was chosen",
 )
 def uniform(
     query: Float[Tensor, "*batch query d_head"],

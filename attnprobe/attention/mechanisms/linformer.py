@@ -6,7 +6,8 @@
 
 P says nothing about tokens: a slot is a mixture of all of them. What a token's value counts for is A, through the
 projection F *of the values*, not E. A may have negative entries, and its rows need not sum to 1. E and F are learned
-in a trained Linformer: give them as `E` and `F` (E alone serves for both). Else one is drawn for both, N(0, 1/n_slots).
+in a trained Linformer: give them as `E` and `F` (E alone serves for both); a shorter text uses their first columns.
+Else one is drawn for both, N(0, 1/n_slots): the column of a position is the same in a text of any length.
 
 Cost n n_slots d_head. There is no causal form: every slot mixes all tokens.
 
@@ -21,6 +22,8 @@ from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.attention.scores import scaled_dot_scores
 from attnprobe.errors import InputError
 
+BLOCK = 64  # keys whose columns are drawn at a time
+
 
 def linformer_projections(
     key: Float[Tensor, "*batch key d_head"], E: Tensor | None, F: Tensor | None, n_slots: int, seed: int
@@ -32,15 +35,22 @@ def linformer_projections(
     if E is None:
         if n_slots < 1:
             raise InputError(f"linformer needs at least one slot, got n_slots = {n_slots}; give 1 or more")
-        generator = torch.Generator().manual_seed(seed)
-        E = torch.randn(n_slots, n_keys, generator=generator, dtype=torch.float64).to(key) / n_slots**0.5
+        E = drawn_projection(n_keys, n_slots, seed).to(key)
     F = E if F is None else F
-    if E.ndim < 2 or E.shape[-1] != n_keys or E.shape[-2:] != F.shape[-2:]:
+    if E.ndim < 2 or E.shape[-1] < n_keys or E.shape[-2:] != F.shape[-2:]:
         raise InputError(
-            f"E and F of linformer are both [slot key] with {n_keys} keys here, got {tuple(E.shape)} and "
-            f"{tuple(F.shape)}; cut them to the length of the text"
+            f"E and F of linformer are both [slot key] with at least the {n_keys} keys of this text, got "
+            f"{tuple(E.shape)} and {tuple(F.shape)}; a longer text needs more columns"
         )
-    return E, F
+    return E[..., :n_keys], F[..., :n_keys]
+
+
+def drawn_projection(n_keys: int, n_slots: int, seed: int) -> Float[Tensor, "{n_slots} {n_keys}"]:
+    """N(0, 1/n_slots), drawn some keys at a time, so that a longer text has the columns of a shorter one (float64)."""
+    generator = torch.Generator().manual_seed(seed)
+    n_blocks = -(-n_keys // BLOCK)
+    columns = [torch.randn(BLOCK, n_slots, generator=generator, dtype=torch.float64) for _ in range(n_blocks)]
+    return torch.cat(columns)[:n_keys].mT / n_slots**0.5
 
 
 def slot_weights(
@@ -71,6 +81,7 @@ def linformer_weights(
     row_sum="any",
     cost="n",
     formula="z = softmax(q (E K)ᵀ / √d) F V, E and F [slot key]",
+    meaning="slots pulled back to tokens by F; may be negative, rows sum to anything",
 )
 def linformer(
     query: Float[Tensor, "*batch query d_head"],

@@ -92,6 +92,8 @@ def lsh_weights(
     row_sum="one",
     cost="n ln n",
     formula="z_i = Σ_{j ∈ P_i} softmax_j(q_i·q_j/|q_j|) v_j, P_i = ∪_r {j ≠ i in i's bucket and window in round r}",
+    meaning="share among the keys that hashing found; itself only when alone",
+    shared=True,
 )
 def lsh(
     query: Float[Tensor, "*batch token d_head"],

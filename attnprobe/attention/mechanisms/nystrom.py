@@ -6,7 +6,8 @@
 
 With as many landmarks as tokens it is softmax attention. Else A is *signed*: entries may be negative. Its rows sum to
 1 as far as the middle map has an inverse and the inverse was found. inverse="exact" is the pseudo-inverse by singular
-values; "iterative" nears it by matrix products alone, as in the paper (six steps there).
+values; "iterative" nears it by matrix products alone, as in the paper (six steps there). The middle map is close to
+singular wherever landmarks are alike, as in an untrained network: the factors are computed in float64.
 
 Source: Xiong et al. 2021, "Nyströmformer", section 3.
 """
@@ -62,6 +63,7 @@ def nystrom_factors(
             f"nystrom needs n_landmarks of 1 or more and n_steps of 0 or more, got {n_landmarks} and {n_steps}"
         )
     n_landmarks = min(n_landmarks, query.shape[-2], key.shape[-2])
+    query, key = query.double(), key.double()
     query_marks, key_marks = segment_means(query, n_landmarks), segment_means(key, n_landmarks)
     pairs = ((query, key_marks), (query_marks, key_marks), (query_marks, key))
     first, middle, last = (torch.softmax(scaled_dot_scores(a, b), dim=-1) for a, b in pairs)
@@ -79,7 +81,7 @@ def nystrom_weights(
 ) -> Float[Tensor, "*batch query key"]:
     """The map that the three factors make; signed."""
     first, inverted, last = nystrom_factors(query, key, n_landmarks, inverse, n_steps)
-    return first @ inverted @ last
+    return (first @ inverted @ last).to(query.dtype)
 
 
 @mechanisms.add(
@@ -89,6 +91,7 @@ def nystrom_weights(
     row_sum="any",
     cost="n",
     formula="z = softmax(Q K̃ᵀ/√d) pinv(softmax(Q̃ K̃ᵀ/√d)) softmax(Q̃ Kᵀ/√d) V, tilde: means of segments",
+    meaning="product of three maps through landmarks; may be negative",
 )
 def nystrom(
     query: Float[Tensor, "*batch query d_head"],
@@ -101,4 +104,4 @@ def nystrom(
 ) -> Float[Tensor, "*batch query d_value"]:
     """Nyström attention: softmax attention through a few landmark tokens, each the mean of a segment."""
     first, inverted, last = nystrom_factors(query, key, n_landmarks, inverse, n_steps)
-    return first @ (inverted @ (last @ value))
+    return (first @ (inverted @ (last @ value.double()))).to(value.dtype)

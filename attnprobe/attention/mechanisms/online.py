@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.attention.blockwise import blocks_of
+from attnprobe.attention.blockwise import blocks_of, wide
 from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.attention.recomputing import BlockwiseAttention
 from attnprobe.errors import InputError
@@ -51,7 +51,8 @@ def stream(
     blocks = blocks_of(query, key, visible, bias, causal, block_size)
     if value.shape[:-1] != key.shape[:-1]:
         raise InputError(f"one value a key is needed, got {tuple(value.shape)} values and {tuple(key.shape)} keys")
-    return Streamed(*BlockwiseAttention.apply(query, key, value, blocks.bias, blocks.visible, causal, block_size))
+    z, lse = BlockwiseAttention.apply(query, key, value, blocks.bias, blocks.visible, causal, block_size)
+    return Streamed(z, lse.to(wide(z).dtype))
 
 
 def rows_of_weights(
@@ -73,7 +74,10 @@ def rows_of_weights(
         chosen = torch.arange(query.shape[-2], device=query.device)[rows].reshape(-1)
     except IndexError:
         raise InputError(f"there are queries 0 to {query.shape[-2] - 1}, got rows {rows}") from None
-    return blocks.weights(lse, chosen, slice(None)).to(query.dtype)
+    weights = blocks.weights(lse, chosen, slice(None))
+    # The lse of large scores is rounded; a row that is whole here can say what is missing.
+    total = weights.sum(-1, keepdim=True)
+    return (weights / total.masked_fill(total == 0, 1.0)).to(query.dtype)
 
 
 def online_weights(
@@ -91,7 +95,7 @@ def online_weights(
     [[1.0, 0.0], [0.5, 0.5]]
     """
     blocks = blocks_of(query, key, visible, bias, causal, block_size)
-    lse = stream(query, key, key[..., :0], visible=visible, bias=bias, causal=causal, block_size=block_size).lse
+    _, lse = BlockwiseAttention.apply(query, key, key[..., :0], blocks.bias, blocks.visible, causal, block_size)
     return torch.cat([blocks.weights(lse, rows, slice(None)).to(query.dtype) for rows in blocks.rows()], -2)
 
 
@@ -102,6 +106,7 @@ def online_weights(
     row_sum="one",
     cost="n² time, n memory",
     formula="m' = max(m, max s); l = l e^(m−m') + Σ e^(s−m'); a = a e^(m−m') + Σ e^(s−m') v; z = a / l",
+    meaning="softmax of the scores, recomputed from the log-sum of a row",
 )
 def online(
     query: Float[Tensor, "*batch query d_head"],

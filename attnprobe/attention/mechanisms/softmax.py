@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnprobe.attention.masks import blind_rows, causal_mask
+from attnprobe.attention.masks import blind_rows, causal_mask, fitting_mask
 from attnprobe.attention.mechanisms import mechanisms
 from attnprobe.attention.normalizers import above_zero, get_normalizer
-from attnprobe.attention.scores import SCORES, check_fit, full_scores
+from attnprobe.attention.scores import SCORES, full_scores
 from attnprobe.errors import InputError, nearest
 
 ScoreName = Literal["scaled_dot", "dot"]
@@ -54,6 +54,7 @@ def scaled_dot_weights(
     row_sum=lambda options: get_normalizer(options["normalizer"]).row_sum,
     cost="n²",
     formula="softmax(QKᵀ/√d) V",
+    meaning="softmax of the scores; also sparsemax, entmax, sigmoid, …",
 )
 def scaled_dot(
     query: Float[Tensor, "*batch query d_head"],
@@ -101,24 +102,26 @@ def softmax_mix(
     if visible is None:
         return torch.softmax(query @ key.mT, dim=-1) @ value
     n_queries, n_keys = query.shape[-2], key.shape[-2]
-    check_fit((*query.shape[:-1], n_keys), visible=visible)
-    visible = visible.expand(*visible.shape[:-2], n_queries, n_keys)
-    # Adding -inf costs no second pass in the gradient, as masked_fill would. A blind row sees all; its z is set to 0.
+    visible = fitting_mask(visible, (*query.shape[:-1], n_keys))
+    visible = visible.expand(*visible.shape[:-2], n_queries, n_keys)  # type: ignore[union-attr]
+    # A blind row sees all; its z is set to 0. Filling, not adding: a hidden score may be inf or NaN.
     blind = blind_rows(visible)[..., None]
-    hidden = torch.zeros_like(visible, dtype=query.dtype).masked_fill(~(visible | blind), -torch.inf)
+    hidden = ~(visible | blind)
     ends = _ends(visible)
     parts = []
     for first, end in zip(range(0, n_queries, BLOCK), ends, strict=True):
         rows = slice(first, first + BLOCK)
-        scores = (query[..., rows, :] @ key[..., :end, :].mT).add_(hidden[..., rows, :end])
+        scores = (query[..., rows, :] @ key[..., :end, :].mT).masked_fill_(hidden[..., rows, :end], -torch.inf)
         parts.append(torch.softmax(scores, dim=-1) @ value[..., :end, :])
     return torch.cat(parts, dim=-2).masked_fill(blind, 0.0)
 
 
 def also_causal(visible: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
     """The mask, and keys behind the query's own position hidden as well."""
-    causal = causal_mask(query.shape[-2], key.shape[-2], device=query.device)
-    return causal if visible is None else visible & causal
+    shape = (*query.shape[:-1], key.shape[-2])
+    causal = causal_mask(*shape[-2:], device=query.device)
+    mask = fitting_mask(visible, shape)
+    return causal if mask is None else mask & causal
 
 
 def _ends(visible: Tensor) -> list[int]:

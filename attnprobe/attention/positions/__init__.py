@@ -57,6 +57,11 @@ class Positions(nn.Module):
         super().__init__()
         self.name, self.table, self.rotate, self.bias = name, table, rotate, bias
 
+    @property
+    def inside(self) -> "Positions":
+        """What of the scheme attention itself does: none of a table that was added to the embeddings already."""
+        return NONE if self.table is not None and self.rotate is None and self.bias is None else self
+
     def embed(self, x: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch token d_model"]:
         """Embeddings with their positions added, where the scheme does that."""
         return x if self.table is None else x + self.table(x.shape[-2]).to(x)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnprobe.attention.masks import mask_scores
+from attnprobe.attention.masks import fitting_mask, mask_scores
 from attnprobe.attention.positions import PositionedScores, at_least, relative_positions
 from attnprobe.attention.scores import Attended, scaled_dot_scores
 from attnprobe.site import SOFTMAX
@@ -73,7 +73,8 @@ def shaw_attention(
     scale: float | None = None,
 ) -> Attended:
     """Scores, weights and z with relative keys and values; visible: boolean, True = may look."""
-    scores = mask_scores(shaw_scores(query, key, key_relative, scale=scale).scores, visible)
+    scores = shaw_scores(query, key, key_relative, scale=scale).scores
+    scores = mask_scores(scores, fitting_mask(visible, scores.shape))
     weights = SOFTMAX(scores)
     z = weights @ value + torch.einsum("...ij,ijd->...id", weights, value_relative)
     return Attended(scores, weights, z)

@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
 from attnprobe.models.huggingface.encodings import is_along_tokens
+from attnprobe.models.huggingface.patches import patches_override
 from attnprobe.models.huggingface.places import unwrapped, word_embedding
-from attnprobe.models.rows import RENORMALISING, Row, fill, filler
+from attnprobe.models.rows import Row, fill, stand_in
 
 if TYPE_CHECKING:
     from attnprobe.models.huggingface.model import HuggingFaceModel
@@ -113,16 +114,16 @@ def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Any]) -> None:
 
 
 def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor]) -> Row:
-    """A content removal becomes embeddings, so that ids (positions, padding) stay as they were."""
-    if row.whole or row.operator in RENORMALISING:
+    """A removal that fills becomes embeddings, so that ids (positions, padding) stay as they were."""
+    if not row.fills:
         return row
     embeddings = embed(row.example) if row.embeddings is None else row.embeddings
-    return fill(row, embeddings, filler(model.fillers, row.operator, model.name))
+    return fill(row, embeddings, stand_in(row, model.fillers, model.name))
 
 
 def _inputs(row: Row) -> dict[str, Any]:
     inputs = dict(row.example.inputs)
-    if row.kept is None:
+    if row.kept is None or (row.whole and "input_ids" not in inputs):
         return inputs
     if "input_ids" not in inputs:
         raise InputError(
@@ -167,6 +168,10 @@ def embedding_override(
     """Within the block, the first look-up of a batch of this shape gives `embeddings` instead."""
     if embeddings is None:
         yield
+        return
+    if ids is None:
+        with patches_override(model, embeddings):
+            yield
         return
     used: list[bool] = []
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnprobe.attention.seam import NOTHING, Keep, Tape, silent
-from attnprobe.errors import CaptureError, InputError, RowsError, nearest
+from attnprobe.errors import AttnprobeError, CaptureError, InputError, RowsError, nearest
 from attnprobe.example import Example
 from attnprobe.models.huggingface.answers import answer_of
 from attnprobe.models.huggingface.by_hand import ByHand
@@ -20,6 +20,7 @@ from attnprobe.models.huggingface.inputs import embedding_override, input_device
 from attnprobe.models.huggingface.listening import listening
 from attnprobe.models.huggingface.mapless import Mapless, in_words, mapless_layers
 from attnprobe.models.huggingface.outputs import HuggingFaceOutputs
+from attnprobe.models.huggingface.patches import patch_fillers, patch_vectors
 from attnprobe.models.huggingface.places import first_called, locator, unwrapped, word_embedding
 from attnprobe.models.huggingface.runs import attention_modules
 from attnprobe.models.model import Model, Stack, facts_of
@@ -99,12 +100,15 @@ class HuggingFaceModel(Model):
 
     @cached_property
     def fillers(self) -> dict[str, Tensor]:
-        """Embeddings of [MASK], the mean, [PAD], [UNK] and zero, as far as the tokenizer has them."""
+        """Embeddings of [MASK], the mean, [PAD], [UNK] and zero, as far as the tokenizer has them.
+
+        Of a model of pictures a patch of zero pixels ("mask") and zero.
+        """
         if word_embedding(self.module) is None and self._looked_up is None:
             return {}
         weight = getattr(self.embedding, "weight", None)
         if not isinstance(self.embedding, nn.Embedding) or weight is None:
-            return {}
+            return self._patch_fillers()
         ids = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in ("mask", "pad", "unk")}
         with torch.no_grad():
             known = {
@@ -125,6 +129,13 @@ class HuggingFaceModel(Model):
         }
         return {name: vector for name, vector in order.items() if vector is not None}
 
+    def _patch_fillers(self) -> dict[str, Tensor]:
+        """What can stand in for a patch; nothing where a model has no vector a patch."""
+        try:
+            return patch_fillers(self, self._probe())
+        except AttnprobeError:
+            return {}
+
     def example(self, text: Any, pair: Any = None, **options: Any) -> Example:
         """Read a text, a pair, a list of words, token ids, a BatchEncoding, or a picture as this model does.
 
@@ -141,11 +152,13 @@ class HuggingFaceModel(Model):
         return read_given(self, text, pair, processor=self.processor, **options)
 
     def embed(self, example: Example) -> Float[Tensor, "token d_model"]:
-        """Word embeddings of the tokens, as the embedding module gives them (positions are not in it)."""
+        """Word embeddings of the tokens, as the embedding module gives them (positions are not in it).
+
+        Of a picture the projected patches; special tokens have none there, which is 0. Errors: `InputError` for an
+        input without either.
+        """
         if "input_ids" not in example.inputs or not isinstance(self.embedding, nn.Embedding):
-            raise InputError(
-                f"{self.name}: this method needs word embeddings; on this input only attention methods run so far"
-            )
+            return patch_vectors(self, example)
         # Places of a picture may have ids behind the vocabulary; the model puts the picture there.
         ids = example.inputs["input_ids"].to(self._device).clamp(max=self.embedding.num_embeddings - 1)
         with torch.no_grad():

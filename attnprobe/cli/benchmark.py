@@ -1,0 +1,120 @@
+"""attnprobe benchmark: attribution methods on models whose truth is known."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from attnprobe.cli.choices import chosen_options
+from attnprobe.cli.options import HOW, WRITE, NotNegative
+from attnprobe.cli.output import tell
+from attnprobe.cli.places import PICTURES, check_place, written
+from attnprobe.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from attnprobe.benchmark import Cell
+
+benchmark = App(name="benchmark", help="Measure attribution methods on models whose truth is known.")
+
+
+@benchmark.command
+def planted(
+    *,
+    only: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    method: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    variants: Annotated[NotNegative, Parameter(name="--variants", group=HOW)] = 0,
+    out: Annotated[Path | None, Parameter(group=WRITE)] = None,
+    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+) -> None:
+    """Compare every method with the truth on planted models, where it is known.
+
+    A planted model is a small network built so that the effect of each token is known.
+    Shown are the agreement of a method's order with the true one, whether its first token
+    is right, what it gives to tokens without effect, and what it costs.
+
+    Example:
+      attnprobe benchmark planted --only P2,P8 --method rollout,integrated_gradients
+
+    Parameters
+    ----------
+    only
+        Names of planted models, separated by commas or said one by one. [default: all]
+    method
+        Names of methods, in the same way; `attnprobe methods` lists them. [default: all]
+    option
+        An option of a method, as method.name=value, such as rollout.identity=0. Say it again for more.
+    variants
+        So many variants of every model beside the plan: another basis, noise, more tokens, another order.
+    out
+        Where a picture goes (.png, .svg or .pdf). [default: none is drawn]
+    format
+        A table to read, or json for programs: a list with an entry for each model and method.
+    """
+    if out is not None:
+        check_place(out, PICTURES)
+    from attnprobe.cli.surroundings import quiet
+
+    with quiet():
+        cells = _measured(only, method, option or [], variants)
+        if format == "json":
+            print(json.dumps([facts(cell) for cell in cells], indent=1, ensure_ascii=False))
+        else:
+            _show(cells)
+        if out is not None:
+            tell(_draw(cells, out))
+    faults = sum(cell.fault is not None for cell in cells)
+    if faults:
+        tell(f"attnprobe: {faults} of {len(cells)} entries are missing by a fault of attnprobe's own; see '!' above")
+
+
+def _measured(
+    only: Sequence[str] | None, method: Sequence[str] | None, option: Sequence[str], n_variants: int
+) -> "list[Cell]":
+    """What was typed, checked before any work, and measured."""
+    from attnprobe.benchmark import benchmark_planted
+    from attnprobe.methods import methods as registry
+    from attnprobe.models.planted import NAMES
+
+    models = _chosen(only, "--only", "planted model", NAMES)
+    names = _chosen(method, "--method", "attribution method", registry)
+    return benchmark_planted(models, names, n_variants=n_variants, options=chosen_options(option, names))
+
+
+def facts(cell: "Cell") -> dict[str, Any]:
+    """A cell for programs; None where a number is not defined."""
+    passes = {"forward": cell.forward, "backward": cell.backward}
+    known = {name: getattr(cell, name) for name in type(cell).__dataclass_fields__ if name not in passes}
+    options = {
+        name: value if isinstance(value, str | int | float | None) else str(value)
+        for name, value in cell.options.items()
+    }
+    return {**known, "options": options, "passes": passes}
+
+
+def _chosen(given: Sequence[str] | None, flag: str, noun: str, known: Any) -> list[str]:
+    """Names from words that may hold several with commas between; None means all."""
+    if given is None:
+        return list(known)
+    names = [name.strip() for word in given for name in word.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"{flag} names no {noun}; leave it out for all of them")
+    for name in names:
+        if name not in known:
+            raise InputError(f"no {noun} is named '{name}'; {nearest(name, known)}")
+    return list(dict.fromkeys(names))
+
+
+def _show(cells: "Sequence[Cell]") -> None:
+    from attnprobe.cli.benchmark_table import show
+
+    show(cells)
+
+
+def _draw(cells: "Sequence[Cell]", out: Path) -> str:
+    from attnprobe.benchmark_figure import benchmark_picture
+
+    figure = benchmark_picture(cells)
+    return written(out, lambda: figure.savefig(out, dpi=130))

@@ -1,0 +1,69 @@
+"""attnprobe metrics: what there is to measure explanations by."""
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnprobe.cli.methods import facts as known_of
+from attnprobe.cli.output import table
+
+if TYPE_CHECKING:
+    from attnprobe.registry import Entry
+
+NOTE = """
+Agreement: of two attributions, no matter which is right. Faithfulness: of one attribution with what the
+model does. Robustness: of a method when its input moves. Plausibility: of one attribution with what people
+marked; a plausible explanation need not be faithful. A comparison computes those marked "by default"
+unless it asks for others."""
+
+
+def metrics(*, format: Literal["table", "json"] = "table") -> None:
+    """List the metrics: what each measures, its range, which direction is better, where it was published.
+
+    Parameters
+    ----------
+    format
+        A table to read, or json for programs.
+    """
+    from attnprobe.cli.surroundings import quiet
+
+    with quiet():
+        from attnprobe.metrics import REGISTRIES
+
+        known = [facts(registry[name]) for registry in REGISTRIES for name in registry]
+    if format == "json":
+        print(json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    print(table(["name", "family", "what it measures"], [_row(found) for found in known]))
+    print(NOTE)
+
+
+def facts(entry: "Entry") -> dict[str, Any]:
+    """What is known of a metric; low and high are the ends of its range, None where it has no such end."""
+    known = known_of(entry)
+    ends = {name: _end(known.get(name)) for name in ("low", "high")}
+    return {
+        **{name: known[name] for name in ("name", "family", "description", "source")},
+        **ends,
+        "better": known.get("better", "none"),
+        "default": known.get("default", True),
+        "options": known["options"],
+    }
+
+
+def _end(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _row(known: dict[str, Any]) -> list[str]:
+    options = ", ".join(f"{name}={value}" for name, value in known["options"].items()) or "none"
+    low, high = ("no bound" if known[end] is None else f"{known[end]:.3g}" for end in ("low", "high"))
+    better = f"{known['better']} is better" if known["better"] != "none" else "no direction is better"
+    by_default = ". By default" if known["default"] else ""
+    parts = [
+        known["description"],
+        f"Range: {low} to {high}; {better}{by_default}",
+        f"Source: {known['source']}",
+        f"Options: {options}",
+    ]
+    return [known["name"], known["family"], "\n".join(parts)]

@@ -1,0 +1,127 @@
+"""Cascading randomisation: do a method's scores depend on what the model learned? (Adebayo et al. 2018, sec. 3)
+
+The parameters of a copy are replaced by random ones, group by group from the top: what is behind the last attention
+layer, then each layer, then the embeddings. After each step every method explains the same target again; scores that
+stay in order do not depend on what was replaced. By design, a method that reads attention alone does not see what is
+behind the last attention layer: its scores are unchanged by the first step, and `notes` say so.
+
+The model that was given is never touched.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from attnprobe.attributing import Method, attribute
+from attnprobe.errors import AttnprobeError, InputError, nearest
+from attnprobe.experiments.asking import Asked, asked, each
+from attnprobe.experiments.copying import copy_of, randomise
+from attnprobe.experiments.outcome import Outcome, cost_of, values_frame
+from attnprobe.experiments.parameter_groups import Group, groups_from_top
+from attnprobe.methods import methods as registry
+from attnprobe.metrics.ranks import spearman
+from attnprobe.models.evaluator import Meter
+from attnprobe.models.model import Model
+from attnprobe.registry import Entry
+
+How = Literal["normal", "shuffle"]
+# One of attention alone, one with its gradient, one of gradients, one of removal.
+METHODS: tuple[Method, ...] = ("raw_attention", "rollout", "attention_x_gradient", "input_x_gradient", "leave_one_out")
+OWN_MEASURES = {
+    "spearman": "rank correlation of a method's scores before and after, over the tokens, −1 to 1",
+    "spearman_absolute": "the same of their absolute values",
+    "unchanged": "1 where the scores are the same to 1e-5 of the largest, else 0",
+}
+SAME = 1e-5
+
+
+def cascading_randomisation(
+    model: Any,
+    examples: Any,
+    target: Any = None,
+    *,
+    methods: Sequence[Method] = METHODS,
+    how: How = "normal",
+    kind: str = "any",
+    seed: int = 0,
+    n_resamples: int = 1000,
+) -> Outcome:
+    """Rank correlation of each method's scores with those of the model as it is, after each step of the cascade.
+
+    layer: of the values, the group that was randomised last, all above it are too; variant: the method. how: "normal",
+    draws of the mean and spread of each parameter, or "shuffle", its own numbers in another order (so what is constant
+    stays). Examples with fewer than 3 tokens to rank give NaN.
+    Errors: `InputError` for an encoder-decoder, whose layers are no one cascade.
+    """
+    if how not in get_args(How):
+        raise InputError(f"how is 'normal' or 'shuffle', got '{how}'; {nearest(how, get_args(How))}")
+    entries = [registry.get_entry(method) for method in methods]
+    rows: list[tuple[Any, ...]] = []
+    failures: list[str] = []
+    with Meter() as meter:
+        given = asked(model, examples, target, kind)
+        groups = groups_from_top(given[0])
+        before = {one.index: [scores_of(one.model, one, entry, failures) for entry in entries] for one in given}
+        for step in range(len(groups)):
+            randomised = copy_of(given[0].model)
+            randomise(randomised.module, groups[: step + 1], how, seed)
+            for one in each(given, f"without {groups[step].name}"):
+                for entry, old in zip(entries, before[one.index], strict=True):
+                    new = None if old is None else scores_of(randomised, one, entry, failures)
+                    if old is None or new is None:
+                        continue
+                    where = (one.index, one.stack.name, one.stack.kind, groups[step].name, "all", entry.name)
+                    rows += [(*where, measure, value) for measure, value in compared(old, new).items()]
+    values = values_frame(rows)
+    return Outcome(
+        "cascading_randomisation",
+        given[0].model.name,
+        tuple(one.goal.description for one in given),
+        values,
+        OWN_MEASURES,
+        {"how": how, "methods": "+".join(entry.name for entry in entries)},
+        seed,
+        notes=(*_unmoved(values, groups), *dict.fromkeys(failures)),
+        n_resamples=n_resamples,
+        **cost_of(meter),
+    )
+
+
+def scores_of(model: Model, one: Asked, entry: Entry, failures: list[str]) -> Tensor | None:
+    """A method's scores of the tokens that it ranks; None, and the reason noted, where it gives none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = attribute(model, one.example, entry, one.goal)
+    except AttnprobeError as error:
+        failures.append(f"{entry.name} failed: {error}")
+        return None
+    return found.scores[found.units]
+
+
+def compared(old: Tensor, new: Tensor) -> Mapping[str, float]:
+    """Rank agreement of two scorings of the same tokens, what differs by rounding alone tied; NaN below 3 tokens."""
+    step = SAME * max(float(old.abs().max()), float(new.abs().max()), torch.finfo(old.dtype).tiny)
+    a, b = (old / step).round(), (new / step).round()
+    enough = len(old) >= 3
+    return {
+        "spearman": spearman(a, b) if enough else math.nan,
+        "spearman_absolute": spearman(a.abs(), b.abs()) if enough else math.nan,
+        "unchanged": float(bool((old - new).abs().max() <= step)),
+    }
+
+
+def _unmoved(values: Any, groups: Sequence[Group]) -> list[str]:
+    """A sentence on the methods that the first step leaves as they were on every example."""
+    first = values[(values.layer == groups[0].name) & (values.measure == "unchanged")]
+    same = [name for name, group in first.groupby("variant", sort=False) if bool((group.value == 1).all())]
+    if not same:
+        return []
+    return [
+        f"{', '.join(map(str, same))}: unchanged on all {first.example_index.nunique()} examples after "
+        f"{groups[0].name} was randomised, so these scores do not depend on it at all"
+    ]
