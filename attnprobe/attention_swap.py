@@ -38,10 +38,6 @@ from attnprobe.site import SOFTMAX, Kind, Normalizer, Site
 # A change: a function of a site (and options) to its new weights [batch head query key], all heads.
 changes = Registry("change of attention", None)
 
-# The model's own mechanism under other names: what changes nothing is no surprise with these.
-CONTROLS = ("scaled_dot", "online")
-# Weights that differ by no more than this are the same.
-SAME = {torch.float64: 1e-9, torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
 # Part of the largest score below which what c q·k leaves of the scores is rounding, and no bias.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # Normalizers that need the scores themselves; to the others log(weights), off by a constant a row, is as good.
@@ -63,8 +59,7 @@ def swapped(
     "softmax_plus_one" (changes of the weights, on every route); the name of any other mechanism, or a `Mechanism`, or a
     function of its form (on query and key). options: of the mechanism. causal=True is chosen where the mask is causal
     and the mechanism takes no other. What the model adds to its scores (positions, a soft cap) and the mechanism cannot
-    take is dropped with a warning, and so is a mechanism that gives the model's own weights (more neighbours, landmarks
-    or a wider window than there are tokens).
+    take is dropped with a warning.
     Errors: `InputError` for a name or an option that does not exist; while it runs, `EditError` where the site has no
     query or key, or a mask that the mechanism cannot keep.
     """
@@ -81,10 +76,7 @@ def swapped(
         return old.index_copy(1, index, new[:, index].to(old.dtype))
 
     def change(site: Site) -> Site:
-        new, old = swap_weights(site), site.need("weights")
-        if name not in CONTROLS and float((new.detach() - old.detach()).abs().max()) <= SAME.get(old.dtype, 1e-6):
-            keys = f"{old.shape[-1]} {'key' if old.shape[-1] == 1 else 'keys'}"
-            _warn(site, f"{title} gives the same weights as the model's own attention, of {keys}")
+        new = swap_weights(site)
         # What hides keys afterwards asks the mechanism again.
         again = Remade.of(site.normalizer, site, swap_weights, new)
         return dataclasses.replace(site.replace(weights=new), normalizer=again)

@@ -1,12 +1,15 @@
-"""Which methods a comparison runs: the default ones, those that were named, or all."""
+"""Which methods a comparison runs, and by which operators it judges: the default ones, those named, or all."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnprobe.attributing import Method
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, nearest
 from attnprobe.methods import methods as registry
+from attnprobe.models.model import Model
+from attnprobe.models.removal import checked_operator, default_operator
+from attnprobe.models.rows import OPERATORS
 from attnprobe.registry import Entry
 
 # One or two of each idea, all of them affordable on any model; the others are asked for by name.
@@ -26,6 +29,7 @@ DEFAULT = (
     "random_scores",
 )
 Methods = Sequence[Method] | str | None
+Operators = Sequence[str] | str | None
 
 
 def chosen(methods: Methods, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[Entry, dict[str, Any]]]:
@@ -64,3 +68,24 @@ def _check_name(entry: Entry, names: Sequence[str]) -> None:
         raise InputError(
             f"'{entry.name}' is among the methods {names.count(entry.name)} times; name it once, or {give}"
         )
+
+
+def operators_of(model: Model, operators: Operators) -> list[str]:
+    """The removal operators, each once; None: two that leave the key in the softmax, and one that takes it out.
+
+    The model's default one ([MASK], else the mean embedding), the mean embedding (or what else it has), attention_mask.
+    Errors: `InputError` for a name that does not exist, none at all, or a single one that this model lacks.
+    """
+    if operators is None:
+        main = default_operator(model)
+        second = next((name for name in ("mean", *model.fillers) if name in model.fillers and name != main), None)
+        return [main, *([] if second is None else [second]), "attention_mask"]
+    named = [operators] if isinstance(operators, str) else list(dict.fromkeys(operators))
+    if not named:
+        raise InputError("no operator was named; give at least one, or None for the default ones")
+    for name in named:
+        if not isinstance(name, str) or name not in OPERATORS:
+            raise InputError(f"no removal operator is named '{name}'; {nearest(str(name), OPERATORS)}")
+    if len(named) == 1:
+        checked_operator(model, named[0], draws=True)
+    return named

@@ -108,14 +108,30 @@ def agreement_heatmap(
     return axes
 
 
-def faithfulness_bars(table: pd.DataFrame, *, metric: str = "comprehensiveness", ax: Axes | None = None) -> Axes:
-    """Each method's mean with its interval, before the middle 90 % of random orders."""
+def _of_operator(rows: pd.DataFrame, operator: str | None) -> pd.DataFrame:
+    """The rows of one operator, None for the first; all where the table does not tell operators apart."""
+    if "operator" not in rows.columns:
+        return rows
+    known = list(dict.fromkeys(rows.operator))
+    if operator is not None and operator not in known:
+        raise InputError(f"the table has no operator '{operator}'; it has {', '.join(known)}")
+    return rows[rows.operator == (known[0] if operator is None else operator)]
+
+
+def faithfulness_bars(
+    table: pd.DataFrame, *, metric: str = "comprehensiveness", operator: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Each method's mean with its interval, before the middle 90 % of random orders.
+
+    operator: one of the table's, None for the first, which is the main one of a comparison.
+    """
     _need(
         table, ("metric", "method", "mean", "low", "high", "random_low", "random_high", "better"), "faithfulness_bars"
     )
     rows = table[table.metric == metric]
     if rows.empty:
         raise InputError(f"the table has no metric '{metric}'; it has {', '.join(sorted(set(table.metric)))}")
+    rows = _of_operator(rows, operator)
     axes = ax or _new(6.5, 1.3 + 0.32 * len(rows))
     for place, r in enumerate(rows.to_dict("records")):
         style = look(r["method"])

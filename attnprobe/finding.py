@@ -1,55 +1,36 @@
 """Findings: what a comparison says, in sentences, each with the rows of the tables that it rests on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
-
 import pandas as pd
 
 from attnprobe.comparison import Comparison
+from attnprobe.explaining import explanations
 from attnprobe.intervals import LEVEL, MIN_TEXTS
+from attnprobe.robustness import of_operators, of_tests
+from attnprobe.wording import Finding as Finding
+from attnprobe.wording import Verdict, named, scope, signed
 
-Verdict = Literal["yes", "no", "open"]
+# The two tests by removal that a claim about a method speaks of.
+BOTH = ("comprehensiveness", "sufficiency")
 # A Kendall's tau of less than this is called slight.
 WEAK = 0.2
 # Of fewer texts than intervals take: removal seems to work the other way where it beats this share of random orders.
 MOST_RAISE_LESS = 0.25
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """A claim, whether the numbers support it, and the numbers. topic: "removal", "agreement", "attention"."""
-
-    topic: str
-    claim: str
-    verdict: Verdict
-    evidence: pd.DataFrame = field(repr=False)
-
-
 def findings(comparison: Comparison) -> tuple[Finding, ...]:
-    """The claims of a comparison, the most important first."""
-    found = [_attention_under_removal(comparison), _who_holds_up(comparison), _attention_and_removal_agree(comparison)]
-    return tuple(f for f in found if f is not None)
+    """The claims of a comparison, the most important first: does each map explain, then what else was measured.
 
-
-def _names(names: Sequence[str]) -> str:
-    words = [name.replace("_", " ") for name in names]
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
-
-
-def _scope(comparison: Comparison) -> str:
-    n = len(comparison.studies)
-    return "on this text" if n == 1 else f"on these {n} texts"
-
-
-def signed(value: float) -> str:
-    """A number with its sign and a true minus; zero has none.
-
-    >>> signed(-0.123), signed(-0.001)
-    ('\N{MINUS SIGN}0.12', '0.00')
+    An explanation is a claim about this prediction; that a map names a relation (a source, a copied token) is another.
     """
-    text = f"{value:+.2f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+    found = [
+        *explanations(comparison),
+        _attention_under_removal(comparison),
+        _who_holds_up(comparison),
+        _attention_and_removal_agree(comparison),
+        of_operators(comparison),
+        of_tests(comparison),
+    ]
+    return tuple(f for f in found if f is not None)
 
 
 def raises(row: pd.Series) -> bool:
@@ -65,7 +46,7 @@ def raises(row: pd.Series) -> bool:
 
 def _attention_under_removal(comparison: Comparison) -> Finding | None:
     """Does removing what attention weights most lower the explained answer more than removing tokens at random?"""
-    table = comparison.faithfulness
+    table = comparison.main
     mine = table[table.method == "raw_attention"]
     rows = mine[mine.metric == "comprehensiveness"]
     if rows.empty:
@@ -75,8 +56,8 @@ def _attention_under_removal(comparison: Comparison) -> Finding | None:
     kept = str(alone.iloc[0]) if len(alone) else "open"
     claim = _other_way(row) if raises(row) and row.holds_up != "yes" else None
     claim = (claim or _taken_away(row.holds_up, kept)) + _left_alone(row.holds_up, kept, claim is not None)
-    evidence = rows if kept == "open" else mine[mine.metric.isin(["comprehensiveness", "sufficiency"])]
-    return Finding("attention", f"{claim}, {_scope(comparison)}.", row.holds_up, evidence)
+    evidence = rows if kept == "open" else mine[mine.metric.isin(BOTH)]
+    return Finding("attention", f"{claim}, {scope(comparison)}.", row.holds_up, evidence)
 
 
 def _other_way(row: pd.Series) -> str:
@@ -117,13 +98,13 @@ def _left_alone(verdict: str, kept: str, other_way: bool) -> str:
 
 def _who_holds_up(comparison: Comparison) -> Finding | None:
     """Which methods beat random orders in both metrics."""
-    table = comparison.faithfulness
+    table = comparison.main[comparison.main.metric.isin(BOTH)]
     judged = table[table.method != "random_scores"]
     if judged.empty:
         return None
     control = table[table.method == "random_scores"]
     if len(control) and set(control.holds_up) == {"yes"}:
-        claim = f"Nothing can be told of removal {_scope(comparison)}: random scores pass both metrics too."
+        claim = f"Nothing can be told of removal {scope(comparison)}: random scores pass both metrics too."
         return Finding("removal", claim, "open", control)
     verdicts = judged.groupby("method", sort=False).holds_up.agg(set)
     good = [str(name) for name, found in verdicts.items() if found == {"yes"}]
@@ -132,14 +113,14 @@ def _who_holds_up(comparison: Comparison) -> Finding | None:
         who = (
             f"None of the {n} methods clearly beats"
             if n > 1
-            else f"{_names(list(verdicts.index))} does not clearly beat"
+            else f"{named(list(verdicts.index))} does not clearly beat"
         )
-        claim = f"{who[0].upper()}{who[1:]} random orders in both metrics, {_scope(comparison)}."
+        claim = f"{who[0].upper()}{who[1:]} random orders in both metrics, {scope(comparison)}."
         # A method is out where one metric says no; where all that is known is open, nothing is known of it.
         out = all("no" in found for found in verdicts)
         return Finding("removal", claim, "no" if out else "open", judged)
     verb = "beats" if len(good) == 1 else "beat"
-    claim = f"{len(good)} of {n} methods {verb} random orders in both metrics, {_scope(comparison)}: {_names(good)}."
+    claim = f"{len(good)} of {n} methods {verb} random orders in both metrics, {scope(comparison)}: {named(good)}."
     return Finding("removal", claim, "yes", judged[judged.method.isin(good)])
 
 
@@ -160,7 +141,7 @@ def _attention_and_removal_agree(comparison: Comparison) -> Finding | None:
     if pd.isna(row.low):
         return Finding(
             "agreement",
-            f"Attention and leave-one-out: {number}, {_scope(comparison)}; too little for an interval.",
+            f"Attention and leave-one-out: {number}, {scope(comparison)}; too little for an interval.",
             "open",
             rows,
         )

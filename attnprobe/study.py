@@ -1,44 +1,48 @@
-"""One example under all methods: what they said, and how each stood up to removal against random orders."""
+"""One example under all methods: what they said, and how each order of the tokens stood up to removal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
+import pandas as pd
 import torch
-from torch import Tensor
+from jaxtyping import Float
 
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
 from attnprobe.errors import InputError
 from attnprobe.example import Example
-from attnprobe.methods.controls import seed_of
-from attnprobe.metrics import by_default
-from attnprobe.metrics import faithfulness as metrics
-from attnprobe.metrics.erasure import BINS, measured, rows
-from attnprobe.models.evaluator import targets
 from attnprobe.models.model import Model
-from attnprobe.models.rows import Row
+from attnprobe.models.rows import RENORMALISING
 from attnprobe.target import ResolvedTarget
 
 # Shares of the tokens at which the curves are read.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 KINDS = ("removed", "alone")
+# What an order of the tokens can be. METHOD: as a method ranks them. RANDOM: drawn. REVERSED: a method's, last first.
+# FOREIGN: as the method ranks the tokens of another input. ORACLE: the best that a search found.
+METHOD, RANDOM_ORDER, REVERSED, FOREIGN, ORACLE = ROLES = ("method", "random", "reversed", "foreign", "oracle")
 # Weights of at most this many numbers are kept for the page.
 KEPT_WEIGHTS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices that hold for a whole comparison; `InputError` for a number that is no count."""
+    """Choices that hold for a whole comparison; `InputError` for a number that is no count.
+
+    operator: the main one, which curves are of; operators: all, the main one first.
+    """
 
     operator: str
     n_random: int
     n_resamples: int
     seed: int
     target: str
+    operators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "operators", tuple(self.operators) or (self.operator,))
         for name, least, most in (("n_random", 0, 10_000), ("n_resamples", 1, 1_000_000), ("seed", 0, 2**31)):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
@@ -47,39 +51,77 @@ class Settings:
                 raise InputError(f"{name} is at most {most}, got {value!r}")
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """One order of the tokens, judged: metric values by name, and the curve [share] of each kind.
+def kind_of_operator(operator: str) -> str:
+    """Whether an operator leaves a token's key in the softmax ("content") or takes it out ("renormalising").
 
-    method: the method's name, or None for a random order.
+    >>> kind_of_operator("mask"), kind_of_operator("delete")
+    ('content', 'renormalising')
+    """
+    return "renormalising" if operator in RENORMALISING else "content"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """All orders of one example under one operator, in arrays with an entry an order.
+
+    roles: what each order is (`ROLES`); names: the method's name, empty for a random one and the oracle. values: by
+    metric. curves: by kind, the measured number at each of `SHARES`; only under the main operator. effects: what falls
+    when a unit alone is taken away. exact: metrics whose best order was found among all orders.
     """
 
-    method: str | None
-    values: dict[str, float]
-    curves: dict[str, list[float]]
+    operator: str
+    roles: tuple[str, ...]
+    names: tuple[str, ...]
+    values: Mapping[str, Float[np.ndarray, " order"]]
+    curves: Mapping[str, Float[np.ndarray, "order share"]] = field(default_factory=dict, repr=False)
+    effects: Float[np.ndarray, " unit"] = field(default_factory=lambda: np.zeros(0), repr=False)
+    exact: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Content or renormalising."""
+        return kind_of_operator(self.operator)
+
+    def value(self, metric: str, method: str, role: str = METHOD) -> float:
+        """A metric of a method's order; NaN where there is none."""
+        found = self.values[metric][self._where(role, method)]
+        return float(found[0]) if len(found) else float("nan")
+
+    def random(self, metric: str) -> Float[np.ndarray, " order"]:
+        """A metric of the random orders."""
+        return self.values[metric][self._where(RANDOM_ORDER)]
+
+    def curve(self, kind: str, role: str, method: str | None = None) -> Float[np.ndarray, "order share"]:
+        """The curves of orders of one role; none where they were not kept."""
+        return self.curves[kind][self._where(role, method)] if kind in self.curves else np.zeros((0, len(SHARES)))
+
+    def _where(self, role: str, method: str | None = None) -> list[int]:
+        pairs = enumerate(zip(self.roles, self.names, strict=True))
+        return [i for i, (mine, name) in pairs if mine == role and method in (None, name)]
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One example: its target, what each method said, the judgements of their orders and of random ones."""
+    """One example: its target, what each method said, how all orders stood up under each operator, and the verdicts.
+
+    verdicts: a row a map; empty where no map was judged. lacking: operators that do not work here, with the reason.
+    """
 
     example: Example
     target: ResolvedTarget
     attributions: tuple[Attribution, ...] = field(repr=False)
-    judgements: tuple[Judgement, ...] = field(repr=False)
+    judged: tuple[Judged, ...] = field(repr=False)
     capture: Capture = field(repr=False)
+    verdicts: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
+    lacking: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     def attribution(self, method: str) -> Attribution | None:
         """What a method said of this example, None where it failed."""
         return next((a for a in self.attributions if a.method == method), None)
 
-
-def check_removal(model: Model, example: Example, target: ResolvedTarget, operator: str) -> None:
-    """Take away every token that may be; `InputError` where the operator or the target does not allow that."""
-    kept = torch.tensor(example.is_special)
-    if target.last_seen is not None:
-        kept[target.last_seen + 1 :] = True
-    targets(model, [Row(example, kept=kept, operator=operator)], measured(target))
+    def under(self, operator: str) -> Judged | None:
+        """The orders under an operator, None where it could not judge this example."""
+        return next((j for j in self.judged if j.operator == operator), None)
 
 
 def capture_for_page(model: Model, example: Example) -> Capture:
@@ -88,40 +130,3 @@ def capture_for_page(model: Model, example: Example) -> Capture:
     size = sum(site.weights.numel() for site in capture.sites if site.weights is not None)
     sites = () if size > KEPT_WEIGHTS else tuple(site.map(torch.Tensor.cpu) for site in capture.sites)
     return replace(capture, sites=sites, logits=capture.logits.cpu())
-
-
-def judge(model: Model, attributions: Sequence[Attribution], settings: Settings) -> tuple[Judgement, ...]:
-    """Each attribution's order and n_random random orders under the default faithfulness metrics, in one evaluation."""
-    orders = [*attributions, *random_orders(attributions[0], settings)]
-    evaluate_ahead(model, orders, settings.operator)
-    found = []
-    for number, order in enumerate(orders):
-        values = {
-            name: float(entry.function(model, order, operator=settings.operator))
-            for name, entry in by_default(metrics).items()
-        }
-        name = order.method if number < len(attributions) else None
-        found.append(Judgement(name, values, {kind: curve(model, order, settings.operator, kind) for kind in KINDS}))
-    return tuple(found)
-
-
-def random_orders(like: Attribution, settings: Settings) -> list[Attribution]:
-    """Random orders of the same tokens; other ones for another text of the same length."""
-    draw = np.random.default_rng([settings.seed, seed_of(like.example)])
-    n = like.example.n_tokens
-    return [replace(like, scores=torch.from_numpy(draw.permutation(n)).float()) for _ in range(settings.n_random)]
-
-
-def evaluate_ahead(model: Model, orders: Sequence[Attribution], operator: str) -> None:
-    """Evaluate every row that the metrics and curves will ask for, in full batches; the evaluator remembers them."""
-    wanted: list[Row] = [Row(orders[0].example)]
-    for order in orders:
-        for shares in (BINS, SHARES):
-            wanted += rows(order, shares, operator, alone=False) + rows(order, shares, operator, alone=True)
-    targets(model, wanted, measured(orders[0].target), progress="removal")
-
-
-def curve(model: Model, order: Attribution, operator: str, kind: str) -> list[float]:
-    """The label's probability at each share of the tokens removed ("removed") or left ("alone")."""
-    answers: Tensor = targets(model, rows(order, SHARES, operator, alone=kind == "alone"), measured(order.target))
-    return answers.tolist()

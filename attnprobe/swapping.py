@@ -31,7 +31,6 @@ from attnprobe.attention_swap import swapped
 from attnprobe.attributing import Method, attribute
 from attnprobe.attribution import Attribution
 from attnprobe.capture import finite
-from attnprobe.comparison import inputs_of
 from attnprobe.errors import AttnprobeError, InputError
 from attnprobe.example import Example
 from attnprobe.intervals import over_texts
@@ -43,12 +42,15 @@ from attnprobe.models.edited import EditedModel
 from attnprobe.models.evaluator import targets
 from attnprobe.models.model import Model
 from attnprobe.models.rows import Row
+from attnprobe.planning import inputs_of
 from attnprobe.registry import Entry
 from attnprobe.site import Kind
 from attnprobe.target import ResolvedTarget, as_target
 
 # Two of attention alone, one of gradients, one of removal.
 METHODS: tuple[Method, ...] = ("raw_attention", "rollout", "input_x_gradient", "leave_one_out")
+# The model's own mechanism under other names: that nothing moves is no surprise.
+CONTROLS = ("scaled_dot", "online")
 # Of a layer alone its number stands in the tables; of all layers at once this.
 ALL = "all"
 # Scores are ranked in steps of this part of the largest.
@@ -78,7 +80,8 @@ class Swap:
         n_texts, layers = self.texts.example_index.nunique(), list(dict.fromkeys(self.texts.layer))
         lost = f", {len(self.failures)} failures" if len(self.failures) else ""
         said = f", {len(self.notes)} notes" if self.notes else ""
-        return f"Swap({self.mechanism} in {self.model}: layers {', '.join(layers)}, {n_texts} texts{lost}{said}; to_frame())"
+        where = f"{self.mechanism} in {self.model}: layers {', '.join(layers)}"
+        return f"Swap({where}, {n_texts} texts{lost}{said}; to_frame())"
 
     def to_frame(self) -> pd.DataFrame:
         """A row a place, measure and method: mean over the texts, low and high (95 % bootstrap interval), n."""
@@ -138,17 +141,19 @@ def swap(
     goals = [model.resolve(example, as_target(target)) for example in read]
     name, total = places[0].edit.name, len(read) * len(places) * (1 + len(entries))
     rows, failures, notes = [], [], list(map(_without_distribution, goals))
+    still = [place for place in places if name not in CONTROLS]
     with tqdm(total=total, desc=name, disable=None if progress else True, delay=1.0, leave=False) as bar:
         for index, (example, goal) in enumerate(zip(read, goals, strict=True)):
-            found, told = _predictions(model, example, goal, places)
+            found, told, moved = _predictions(model, example, goal, places)
             bar.update(len(places))
-            notes += told
+            notes, still = notes + told, [place for place in still if place not in moved]
             for entry in entries:
-                moved, failed = _explanations(model, example, goal, entry, places)
+                taus, failed = _explanations(model, example, goal, entry, places)
                 bar.update(len(places))
-                found += moved
+                found += taus
                 failures += [(index, *row) for row in failed]
             rows += [(index, *row) for row in found]
+    notes.append(_without_effect(still, places, read))
     texts = pd.DataFrame(rows, columns=["example_index", *KEYS, "value"])
     lost = pd.DataFrame(failures, columns=["example_index", "layer", "method", "error"])
     return Swap(model.name, name, texts, lost, tuple(dict.fromkeys(filter(None, notes))), n_resamples)
@@ -179,14 +184,23 @@ def _places(model: Model, mechanism: Any, layers: Index, each: bool, options: di
     return found
 
 
+def _without_effect(still: Sequence[_Place], places: Sequence[_Place], read: Sequence[Example]) -> str:
+    """A note where the mechanism moved no prediction at all; "" where it moved each."""
+    if not still:
+        return ""
+    where = "everywhere" if len(still) == len(places) else f"in {', '.join(f'{p.stack} {p.layer}' for p in still)}"
+    lengths = sorted({example.n_tokens for example in read})
+    return (
+        f"{still[0].edit.name} is the same as full attention at this length ({lengths[0]} to {lengths[-1]} tokens)"
+        f" {where}: nothing moved; a k, window, landmarks or recent tokens of the text's length change nothing, nor does "
+        "temperature 1"
+    )
+
+
 def _without_distribution(goal: ResolvedTarget) -> str:
     """A note where the measures of the prediction are NaN; "" where they are there."""
-    if goal.function is None:
-        return ""
-    return (
-        f"{goal.name} has no one distribution, so kl, total_variation and kept are NaN; for a single step of an answer "
-        "give Target(position=…)"
-    )
+    what = f"{goal.label_name} has no one distribution, so kl, total_variation and kept are NaN"
+    return "" if goal.function is None else f"{what}; for one step of an answer give Target(position=…)"
 
 
 # ---------------------------------------------------------------- predictions
@@ -210,8 +224,8 @@ class _Answers:
 
 def _predictions(
     model: Model, example: Example, goal: ResolvedTarget, places: Sequence[_Place]
-) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """How far the prediction moves at each place, all in one evaluation, and what the mechanism said of it."""
+) -> tuple[list[tuple[Any, ...]], list[str], list[_Place]]:
+    """How far the prediction moves at each place, all in one evaluation; what the mechanism said; where it moved."""
     answers = _Answers(goal)
     rows = [Row(example), *(Row(example, edits=(place.edit,)) for place in places)]
     with warnings.catch_warnings(record=True) as caught:
@@ -222,7 +236,9 @@ def _predictions(
     for place, (value, outputs) in zip(places, after, strict=True):
         numbers = (value - before[0], *distances(before[1], outputs, goal))
         moved += [place.row(measure, "", number) for measure, number in zip(PREDICTION, numbers, strict=True)]
-    return moved, [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    size = STEP * max(1.0, float(before[1].abs().max()))
+    there = [p for p, (_, out) in zip(places, after, strict=True) if not bool((out - before[1]).abs().max() <= size)]
+    return moved, [str(w.message) for w in caught if issubclass(w.category, UserWarning)], there
 
 
 def distances(before: Tensor, after: Tensor, goal: ResolvedTarget) -> tuple[float, float, float]:

@@ -1,28 +1,31 @@
-"""Studies to long tables: agreement, faithfulness, curves, checks, costs, each with n and intervals."""
+"""Studies to long tables: scores, predictions, agreement beside its null, checks, costs."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Check
-from attnprobe.intervals import MIN_TEXTS, kendall_over_tokens, over_texts
+from attnprobe.intervals import LEVEL, kendall_over_tokens, over_columns
 from attnprobe.metrics import agreement as agreement_metrics
 from attnprobe.metrics import by_default
-from attnprobe.metrics import faithfulness as faithfulness_metrics
-from attnprobe.study import KINDS, SHARES, Settings, Study
+from attnprobe.study import Settings, Study
 
 DIRECTIONS = ("signed", "size")
-RANDOM = "random orders"
-# Fewer random orders can all be beaten by chance in more than 5 % of cases (1 in n + 1).
-MIN_ORDERS = 19
-# The share of them that a method of a few texts has to beat.
-CLEAR = 0.95
+AGREEMENT = ["metric", "direction", "method_a", "method_b", "mean", "low", "high", "n", "interval_over"]
+AGREEMENT += ["null_low", "null_high"]
+# Metrics that heed nothing but the order of the tokens: what they are by chance depends on their number alone.
+OF_RANKS = ("kendall_tau", "spearman", "top_k_overlap", "rbo", "top_k_kendall")
+# Permutations of one length, and means over texts that are drawn from them.
+N_PERMUTED, N_MEANS = 400, 2000
 
 
 def attributions(studies: Sequence[Study]) -> pd.DataFrame:
@@ -30,6 +33,11 @@ def attributions(studies: Sequence[Study]) -> pd.DataFrame:
     parts = [a.to_frame().assign(example_index=i) for i, study in enumerate(studies) for a in study.attributions]
     frame = pd.concat(parts, ignore_index=True)
     return frame[["example_index", *[c for c in frame.columns if c != "example_index"]]]
+
+
+def names_of(studies: Sequence[Study]) -> list[str]:
+    """The methods that gave an answer on some example."""
+    return list(dict.fromkeys(a.method for s in studies for a in s.attributions))
 
 
 def predictions(studies: Sequence[Study]) -> pd.DataFrame:
@@ -51,23 +59,59 @@ def predictions(studies: Sequence[Study]) -> pd.DataFrame:
 
 
 def agreement(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
-    """A row a metric, direction and pair of methods; one text: Kendall's tau gets an interval over its tokens."""
-    names = list(dict.fromkeys(a.method for s in studies for a in s.attributions))
-    rows = []
-    for direction in DIRECTIONS:
-        for a, b in combinations(names, 2):
-            pairs = [_pair(s.attribution(a), s.attribution(b), direction) for s in studies]
-            known = [pair for pair in pairs if pair is not None]
-            for metric, entry in by_default(agreement_metrics).items():
-                values = [entry.function(x, y) for x, y in known]
-                found = over_texts(values, n_resamples=settings.n_resamples, seed=settings.seed)
-                low, high, over = found.low, found.high, "texts"
-                if len(studies) == 1 and metric == "kendall_tau" and found.n:
-                    low, high = kendall_over_tokens(*known[0], n_resamples=settings.n_resamples, seed=settings.seed)
-                    over = "tokens"
-                rows.append((metric, direction, a, b, found.mean, low, high, found.n, over))
-    columns = ["metric", "direction", "method_a", "method_b", "mean", "low", "high", "n", "interval_over"]
-    return pd.DataFrame(rows, columns=columns)
+    """A row a metric, direction and pair of methods; one text: Kendall's tau gets an interval over its tokens.
+
+    null_low, null_high: the middle 95 % of what it would be if tokens were permuted (for metrics of ranks).
+    """
+    pairs = [(d, a, b) for d in DIRECTIONS for a, b in combinations(names_of(studies), 2)]
+    scores = [[_pair(s.attribution(a), s.attribution(b), direction) for s in studies] for direction, a, b in pairs]
+    rows: dict[tuple[int, str], tuple[Any, ...]] = {}
+    for metric, entry in by_default(agreement_metrics).items():
+        values = [[math.nan if xy is None else float(entry.function(*xy)) for xy in column] for column in scores]
+        array = np.array(values, dtype=float).reshape(len(pairs), len(studies)).T
+        found = over_columns(array, n_resamples=settings.n_resamples, seed=settings.seed)
+        for number, (interval, column) in enumerate(zip(found, scores, strict=True)):
+            low, high, over = interval.low, interval.high, "texts"
+            known = [xy for xy in column if xy is not None]
+            if len(studies) == 1 and metric == "kendall_tau" and interval.n:
+                low, high = kendall_over_tokens(*known[0], n_resamples=settings.n_resamples, seed=settings.seed)
+                over = "tokens"
+            band = null_band(metric, tuple(sorted(len(x) for x, _ in known)), settings.seed)
+            rows[number, metric] = (metric, *pairs[number], interval.mean, low, high, interval.n, over, *band)
+    ordered = [rows[number, metric] for number in range(len(pairs)) for metric in by_default(agreement_metrics)]
+    return pd.DataFrame(ordered, columns=AGREEMENT)
+
+
+@lru_cache(maxsize=4096)
+def null_band(metric: str, lengths: tuple[int, ...], seed: int) -> tuple[float, float]:
+    """The middle 95 % of the mean agreement over texts of these lengths where the tokens of one side are permuted.
+
+    (NaN, NaN) for a metric that heeds more than the order, and for texts of one token.
+    """
+    if metric not in OF_RANKS or not lengths:
+        return math.nan, math.nan
+    draw = np.random.default_rng(seed)
+    nulls = [_null(metric, n, seed) for n in lengths]
+    means = np.mean([draw.choice(null, N_MEANS) for null in nulls], axis=0)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=1024)
+def _null(metric: str, n: int, seed: int) -> Float[np.ndarray, " draw"]:
+    """A metric of n ranks and a permutation of them: all permutations of few, else as many as `N_PERMUTED`."""
+    draw = np.random.default_rng([seed, n])
+    few = math.factorial(n) <= N_PERMUTED
+    chosen = list(permutations(range(n))) if few else [draw.permutation(n) for _ in range(N_PERMUTED)]
+    orders = np.array(chosen)
+    if metric == "kendall_tau" and n > 1:
+        # Without ties: 1 − 4 · inversions / n(n − 1).
+        inverted = np.triu(orders[:, :, None] > orders[:, None, :], 1).sum((1, 2))
+        return 1 - 4 * inverted / (n * (n - 1))
+    if metric == "spearman" and n > 1:
+        return 1 - 6 * ((orders - np.arange(n)) ** 2).sum(1) / (n * (n * n - 1))
+    function, ranks = agreement_metrics[metric].function, torch.arange(n).float()
+    return np.array([function(ranks, torch.from_numpy(order).float()) for order in orders])
 
 
 def _pair(a: Attribution | None, b: Attribution | None, direction: str) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -76,106 +120,6 @@ def _pair(a: Attribution | None, b: Attribution | None, direction: str) -> tuple
         return None
     x, y = a.scores[a.units], b.scores[b.units]
     return (x, y) if direction == "signed" else (x.abs(), y.abs())
-
-
-def faithfulness(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
-    """A row a metric and method, beside the random orders of the same texts; see `Comparison` for the columns."""
-    names = list(dict.fromkeys(a.method for s in studies for a in s.attributions))
-    rows = []
-    for metric, entry in by_default(faithfulness_metrics).items():
-        sign = -1.0 if entry.facts["better"] == "lower" else 1.0
-        random = [_random(s, metric) for s in studies]
-        for name in names:
-            cells = [(_value(s, name, metric), r) for s, r in zip(studies, random, strict=True)]
-            rows.append(
-                _faithfulness_row(
-                    metric, entry.facts["better"], name, [c for c in cells if not math.isnan(c[0])], sign, settings
-                )
-            )
-    return pd.DataFrame(rows)
-
-
-def _faithfulness_row(
-    metric: str, better: str, name: str, cells: list[tuple[float, np.ndarray]], sign: float, settings: Settings
-) -> dict[str, object]:
-    options = {"n_resamples": settings.n_resamples, "seed": settings.seed}
-    value = over_texts([v for v, _ in cells], **options)
-    difference = over_texts([v - float(np.mean(r)) if len(r) else math.nan for v, r in cells], **options)
-    # Ties count half: an order that is as good as a random one beats half of them.
-    beaten = [float(np.mean(sign * v > sign * r) + np.mean(v == r) / 2) for v, r in cells if len(r)]
-    share = float(np.mean(beaten)) if beaten else math.nan
-    band = [np.quantile(r, [0.05, 0.95]) for _, r in cells if len(r)]
-    low, high = np.mean(band, axis=0) if band else (math.nan, math.nan)
-    return {
-        "metric": metric,
-        "better": better,
-        "method": name,
-        "mean": value.mean,
-        "low": value.low,
-        "high": value.high,
-        "n": value.n,
-        "random_mean": float(np.mean([np.mean(r) for _, r in cells if len(r)])) if band else math.nan,
-        "random_low": float(low),
-        "random_high": float(high),
-        "random_beaten": share,
-        "difference": difference.mean,
-        "difference_low": difference.low,
-        "difference_high": difference.high,
-        "holds_up": holds_up(
-            sorted((sign * difference.low, sign * difference.high)), share, value.n, sum(len(r) for _, r in cells)
-        ),
-    }
-
-
-def holds_up(interval: list[float], beaten: float, n: int, n_orders: int) -> str:
-    """Whether a method beats random orders: "yes", "no" (it is worse), or "open" (it cannot be told).
-
-    From 6 texts on: by the interval of the mean difference. Fewer texts, with at least 19 random orders in all:
-    "yes" where 95 % of them or more are beaten on average, "no" where 5 % or fewer are.
-    """
-    if math.isnan(beaten):
-        return "open"
-    if n < MIN_TEXTS or math.isnan(interval[0]):
-        if n_orders < MIN_ORDERS:
-            return "open"
-        return "yes" if beaten >= CLEAR else "no" if beaten <= 1 - CLEAR + 1e-9 else "open"
-    return "yes" if interval[0] > 0 else "no" if interval[1] < 0 else "open"
-
-
-def _value(study: Study, method: str, metric: str) -> float:
-    return next((j.values[metric] for j in study.judgements if j.method == method), math.nan)
-
-
-def _random(study: Study, metric: str) -> np.ndarray:
-    return np.array([j.values[metric] for j in study.judgements if j.method is None])
-
-
-def curves(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
-    """A row a method, kind and share: mean over texts, with its interval; for random orders their middle 90 %."""
-    names = list(dict.fromkeys(a.method for s in studies for a in s.attributions))
-    rows = []
-    for kind in KINDS:
-        for at, share in enumerate(SHARES):
-            for name in names:
-                values = [j.curves[kind][at] for s in studies for j in s.judgements if j.method == name]
-                found = over_texts(values, n_resamples=settings.n_resamples, seed=settings.seed)
-                rows.append((name, kind, share, found.mean, found.low, found.high, found.n))
-            random = [np.array([j.curves[kind][at] for j in s.judgements if j.method is None]) for s in studies]
-            random = [r for r in random if len(r)]
-            if random:
-                low, high = np.mean([np.quantile(r, [0.05, 0.95]) for r in random], axis=0)
-                rows.append(
-                    (
-                        RANDOM,
-                        kind,
-                        share,
-                        float(np.mean([r.mean() for r in random])),
-                        float(low),
-                        float(high),
-                        len(random),
-                    )
-                )
-    return pd.DataFrame(rows, columns=["method", "kind", "share", "mean", "low", "high", "n"])
 
 
 def checks(studies: Sequence[Study]) -> pd.DataFrame:

@@ -39,7 +39,8 @@ from attnprobe.models.declaration import (
 )
 from attnprobe.models.evaluator import remembering
 from attnprobe.models.rows import Row
-from attnprobe.study import Settings, random_orders
+from attnprobe.orders import random_orders
+from attnprobe.study import Settings
 from benchmarks.one_head.page import PAGE
 
 HERE = Path(__file__).parent

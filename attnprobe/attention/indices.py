@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ Index = int | Sequence[int] | None
 _MANY = {"query": "queries"}
 
 
-def numbers(index: Index, noun: str = "number") -> tuple[int, ...] | None:
+def numbers(index: Any, noun: str = "number") -> tuple[int, ...] | None:
     """The numbers that were given, None for all; `InputError` for what is none, as a text or True.
 
     >>> numbers(2), numbers([0, 3]), numbers(None)

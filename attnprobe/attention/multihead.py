@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
         cross: bool = False,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or (d_head is None and d_model % n_heads):
+        if n_heads < 1 or (d_head is None and d_model % n_heads) or 0 in (d_head, d_value):
             raise InputError(
                 f"d_model = {d_model} is not divisible by n_heads = {n_heads}; choose others or give d_head"
             )

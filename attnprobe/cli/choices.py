@@ -58,16 +58,19 @@ def option_value(method: str, name: str, text: str) -> Any:
         raise InputError(f"option {name} of {method}: {error}") from error
 
 
-def check_operator(operator: str | None, model: Any = None) -> None:
-    """`InputError` for an operator that does not exist, or that this model has no embedding for."""
-    from attnprobe.models.rows import CONTENT, OPERATORS, filler
+def chosen_operators(given: Sequence[str] | None) -> list[str] | None:
+    """Names of the operators, from words that may hold several with commas between; None means the default ones."""
+    from attnprobe.models.rows import OPERATORS
 
-    if operator is None:
-        return
-    if operator not in OPERATORS:
-        raise InputError(f"no removal operator is named '{operator}'; {nearest(operator, OPERATORS)}")
-    if model is not None and operator in CONTENT:
-        filler(model.fillers, operator, model.name)
+    if given is None:
+        return None
+    names = [name.strip() for word in given for name in word.split(",") if name.strip()]
+    if not names:
+        raise InputError("--operator names no operator; leave it out for the default ones")
+    for name in names:
+        if name not in OPERATORS:
+            raise InputError(f"no removal operator is named '{name}'; {nearest(name, OPERATORS)}")
+    return list(dict.fromkeys(names))
 
 
 def chosen_target(model: Any, options: TargetOptions) -> Any:

@@ -34,7 +34,8 @@ def declaration(
     Parameters
     ----------
     out
-        Where the picture goes (.png, .svg or .pdf), or the numbers. [default: numbers are printed]
+        Where the picture goes (.png, .svg or .pdf; a picture needs a place), or the numbers of
+        --format json (.json). [default: none for a picture; numbers are printed]
     format
         A picture, or json: loss_per_token, tokens, and the weights of the first sentence.
     seed
@@ -88,6 +89,8 @@ def _check(out: Path | None, format: str) -> None:
         return
     if format == "picture" and out.suffix.lower() not in PICTURES:
         raise InputError(f"a picture ends in {', '.join(PICTURES)}, got '{out}'; numbers are written by --format json")
+    if format == "json" and out.suffix.lower() in PICTURES:
+        raise InputError(f"numbers are no picture: '{out}' ends as one; take --out {out.with_suffix('.json')}")
     if out.is_dir():
         raise InputError(f"{out} is a folder; give the name of a file, such as {out / 'declaration.png'}")
     there = next(parent for parent in out.absolute().parents if parent.exists())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnprobe.cli.choices import check_operator, chosen_methods, chosen_options, chosen_target
+from attnprobe.cli.choices import chosen_methods, chosen_operators, chosen_options, chosen_target
 from attnprobe.cli.options import MethodOptions, RunOptions, TargetOptions
 from attnprobe.cli.output import shown, tell, unfinished
 from attnprobe.cli.surroundings import load, quiet
@@ -29,19 +29,20 @@ class Job:
 def make_page(job: Job) -> None:
     """Check everything that is cheap, load the model, compare, write the page, and print what was found."""
     with quiet():
+        from attnprobe.choosing import operators_of
         from attnprobe.report import check_writable
 
         check_writable(job.out)
         names = chosen_methods(job.methods.methods)
         options = chosen_options(job.methods.option or (), names)
-        check_operator(job.methods.operator)
+        operators = chosen_operators(job.methods.operator)
         tell(f"loading {job.model}")
         model = load(job.model, device=job.run.device, dtype=job.run.dtype)
-        check_operator(job.methods.operator, model)
+        operators_of(model, operators)  # a single one that this model lacks is told before any text is read
         target = chosen_target(model, job.target)
         examples = read_examples(model, job.texts, job.truncate)
         tell(f"explaining {_count(examples, 'text')} by {_count(names, 'method')}")
-        comparison = _compare(job, model, examples, names, target, options)
+        comparison = _compare(job, model, examples, target, {"methods": names, "options": options, "operators": operators})
     _print_results(comparison, job.out)
 
 
@@ -56,7 +57,7 @@ def read_examples(model: Any, texts: Sequence[str], truncate: bool) -> list[Any]
     return examples
 
 
-def _compare(job: Job, model: Any, examples: list, names: list[str], target: Any, options: dict) -> Any:
+def _compare(job: Job, model: Any, examples: list, target: Any, chosen: dict[str, Any]) -> Any:
     from attnprobe.comparison import compare
     from attnprobe.models.evaluator import batch_rows
 
@@ -66,13 +67,12 @@ def _compare(job: Job, model: Any, examples: list, names: list[str], target: Any
         comparison = compare(
             model,
             examples,
-            names,
-            target,
-            options=options,
-            operator=job.methods.operator,
+            target=target,
+            **chosen,
             n_random=job.methods.n_random,
             seed=job.methods.seed,
             folder=folder,
+            resume=not job.methods.restart,
         )
         comparison.report(job.out, command=job.invocation)
     return comparison

@@ -65,14 +65,18 @@ class MethodOptions:
     option: list[str] | None = None
     """An option of a method, as method.name=value, such as rollout.identity=0.3. Say it again for more."""
 
-    operator: str | None = None
-    """What replaces a removed word: mask, mean, pad, unk, zero, attention_mask, delete. [default: mask, else mean]"""
+    operator: list[str] | None = None
+    """What replaces a removed word: mask, mean, pad, unk, zero, resample, attention_mask, delete. Several with commas,
+    the main one first. [default: mask,mean,attention_mask, as far as the model has them]"""
 
     n_random: AtLeastOne = 50
     """How many random orders of its words a method has to beat on each text."""
 
     seed: NotNegative = 0
     """Number that all random choices follow from."""
+
+    restart: Flag = False
+    """Begin anew where an earlier run was interrupted, instead of going on."""
 
 
 @Parameter(name="*", group=RUN)

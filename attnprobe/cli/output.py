@@ -50,32 +50,44 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: int, room: int) ->
 
 @contextmanager
 def unfinished(page: Path) -> Iterator[Path]:
-    """A folder beside the page for what is finished while the work goes on; kept only where the work broke off."""
+    """A folder beside the page for what is finished while the work goes on; kept only where the work broke off.
+
+    What an earlier run left there is kept where this one is refused.
+    """
     folder = page.with_suffix(".partial")
+    earlier = (folder / "settings.json").is_file()
     made = [parent for parent in folder.parents if not parent.exists()]
     try:
         yield folder
     except AttnprobeError:
-        _clear(folder, *made)
+        if not earlier:
+            _clear(folder, *made)
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(folder)) from None
+        raise KeyboardInterrupt(_kept(folder, made)) from None
     except Exception as error:
-        error.add_note(f"attnprobe: {_kept(folder)}")
+        error.add_note(f"attnprobe: {_kept(folder, made)}")
         raise
     _clear(folder)
 
 
 def _clear(folder: Path, *parents: Path) -> None:
     """Take away what compare() put there, and folders that are empty then; nothing else."""
-    (folder / "attributions.csv").unlink(missing_ok=True)
+    for name in ("attributions.csv", "settings.json"):
+        (folder / name).unlink(missing_ok=True)
+    if folder.is_dir():
+        shutil.rmtree(folder / "finished", ignore_errors=True)
     with suppress(OSError):
         for empty in (folder, *parents):
             empty.rmdir()
 
 
-def _kept(folder: Path) -> str:
+def _kept(folder: Path, made: Sequence[Path]) -> str:
     file = folder / "attributions.csv"
     if not file.is_file():
+        _clear(folder, *made)
         return "nothing was written"
-    return f"no page was written; the scores of the texts that were finished are in {shown(file)}"
+    return (
+        f"no page was written; the scores of the texts that were finished are in {shown(file)}; the same command goes on "
+        "from there"
+    )

@@ -19,7 +19,6 @@ from tqdm.auto import tqdm
 
 from attnprobe.attention.seam import Keep
 from attnprobe.capture import finite
-from attnprobe.comparison import inputs_of
 from attnprobe.errors import InputError
 from attnprobe.example import Example
 from attnprobe.methods.attention import check_layer
@@ -30,6 +29,7 @@ from attnprobe.models.evaluator import of_each
 from attnprobe.models.model import Model, Stack
 from attnprobe.models.reading import explained_stack, kind_of, read_rows
 from attnprobe.models.rows import Row
+from attnprobe.planning import inputs_of
 from attnprobe.site import Site
 from attnprobe.target import ResolvedTarget, as_target
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnprobe.attention.seam import Keep
 from attnprobe.capture import Capture
 from attnprobe.errors import InputError
+from attnprobe.example import Example
 from attnprobe.experiments.asking import MEASURES, Asked, asked, each
 from attnprobe.experiments.outcome import Outcome, cost_of, values_frame
 from attnprobe.intervention import patch
@@ -77,19 +79,27 @@ def _captures(given: Sequence[Asked]) -> list[Capture]:
 
 
 def _fitting(one: Asked, sources: Sequence[Capture], same: bool) -> list[Capture]:
-    """Donors whose weights have the shapes of the example's own; the example itself is none."""
-    shapes = _shapes(sources[one.index] if same else _captures([one])[0])
+    """Donors whose weights have the shapes of the example's own; the example itself is none, nor is the same input."""
+    own = sources[one.index] if same else _captures([one])[0]
     return [
         source
         for number, source in enumerate(sources)
-        if _shapes(source) == shapes
+        if _shapes(source) == _shapes(own)
         and not (same and number == one.index)
-        and source.example.tokens != one.example.tokens
+        and not _same_input(source.example, one.example)
     ]
 
 
 def _shapes(capture: Capture) -> list[tuple[int, ...]]:
     return [tuple(site.need("weights").shape) for site in capture.sites]
+
+
+def _same_input(a: Example, b: Example) -> bool:
+    """Whether two examples give the model the same tensors."""
+    if set(a.inputs) != set(b.inputs):
+        return False
+    pairs = [(a.inputs[name], b.inputs[name]) for name in a.inputs]
+    return all(torch.equal(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x is y for x, y in pairs)
 
 
 def _measured(

@@ -49,14 +49,17 @@ TIED = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Identifiability(Outcome):
-    """What `identifiability` found; tokens: a row an example, layer, head and key: weight, effective, and the same
-    where the sum is kept. f: what the values were seen through, "W_O" or, where it was not found, "values"."""
+    """What `attention_identifiability` found.
+
+    tokens: a row an example, layer, head and key: weight, effective, effective_keeping_sum. f: what the values were
+    seen through, "W_O" or, where that was not found, "values" as they are.
+    """
 
     tokens: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     f: str = "W_O"
 
 
-def identifiability(
+def attention_identifiability(
     model: Any,
     examples: Any,
     target: Any = None,
@@ -85,7 +88,7 @@ def identifiability(
                     rows += [(*where, measure, value) for measure, value in found.items()]
                     tokens.append(table.assign(example_index=one.index, layer=number, head=head))
     return Identifiability(
-        "identifiability",
+        "attention_identifiability",
         given[0].model.name,
         tuple(one.goal.description for one in given),
         values_frame(rows),

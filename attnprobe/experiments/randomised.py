@@ -11,21 +11,24 @@ The model that was given is never touched.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from attnprobe.attributing import Method, attribute
 from attnprobe.errors import AttnprobeError, InputError, nearest
-from attnprobe.experiments.asking import Asked, asked, each
+from attnprobe.experiments.asking import MEASURES, Asked, asked, each, rounding
 from attnprobe.experiments.copying import copy_of, randomise
 from attnprobe.experiments.outcome import Outcome, cost_of, values_frame
-from attnprobe.experiments.parameter_groups import Group, groups_from_top
+from attnprobe.experiments.parameter_groups import groups_from_top
 from attnprobe.methods import methods as registry
 from attnprobe.metrics.ranks import spearman
 from attnprobe.models.evaluator import Meter
 from attnprobe.models.model import Model
+from attnprobe.models.rows import Row
 from attnprobe.registry import Entry
 
 How = Literal["normal", "shuffle"]
@@ -35,6 +38,7 @@ OWN_MEASURES = {
     "spearman": "rank correlation of a method's scores before and after, over the tokens, −1 to 1",
     "spearman_absolute": "the same of their absolute values",
     "unchanged": "1 where the scores are the same to 1e-5 of the largest, else 0",
+    "total_variation": MEASURES["total_variation"],
 }
 SAME = 1e-5
 
@@ -66,16 +70,20 @@ def cascading_randomisation(
         given = asked(model, examples, target, kind)
         groups = groups_from_top(given[0])
         before = {one.index: [scores_of(one.model, one, entry, failures) for entry in entries] for one in given}
+        answered = {one.index: one.answers([Row(one.example)])[0] for one in given}
         for step in range(len(groups)):
             randomised = copy_of(given[0].model)
             randomise(randomised.module, groups[: step + 1], how, seed)
             for one in each(given, f"without {groups[step].name}"):
+                where = (one.index, one.stack.name, one.stack.kind, groups[step].name, "all")
+                after = replace(one, model=randomised).answers([Row(one.example)])[0]
+                moved = answered[one.index].total_variation(after)
+                rows.append((*where, "", "total_variation", moved))
                 for entry, old in zip(entries, before[one.index], strict=True):
                     new = None if old is None else scores_of(randomised, one, entry, failures)
                     if old is None or new is None:
                         continue
-                    where = (one.index, one.stack.name, one.stack.kind, groups[step].name, "all", entry.name)
-                    rows += [(*where, measure, value) for measure, value in compared(old, new).items()]
+                    rows += [(*where, entry.name, measure, value) for measure, value in compared(old, new).items()]
     values = values_frame(rows)
     return Outcome(
         "cascading_randomisation",
@@ -85,7 +93,7 @@ def cascading_randomisation(
         OWN_MEASURES,
         {"how": how, "methods": "+".join(entry.name for entry in entries)},
         seed,
-        notes=(*_unmoved(values, groups), *dict.fromkeys(failures)),
+        notes=(*_unmoved(values, groups[0].name, rounding(given[0].model)), *dict.fromkeys(failures)),
         n_resamples=n_resamples,
         **cost_of(meter),
     )
@@ -115,13 +123,17 @@ def compared(old: Tensor, new: Tensor) -> Mapping[str, float]:
     }
 
 
-def _unmoved(values: Any, groups: Sequence[Group]) -> list[str]:
-    """A sentence on the methods that the first step leaves as they were on every example."""
-    first = values[(values.layer == groups[0].name) & (values.measure == "unchanged")]
-    same = [name for name, group in first.groupby("variant", sort=False) if bool((group.value == 1).all())]
+def _unmoved(values: pd.DataFrame, top: str, rounding: float) -> list[str]:
+    """A sentence on the methods that the first step leaves as they were on every example, though the output moved."""
+    first = values[values.layer == top]
+    moved = first[first.measure == "total_variation"].value
+    if not bool((moved > rounding).any()):
+        return [f"{top}: random numbers of the same mean and spread leave the output as it was (constant parameters)"]
+    unchanged = first[first.measure == "unchanged"]
+    same = [str(name) for name, group in unchanged.groupby("variant", sort=False) if bool((group.value == 1).all())]
     if not same:
         return []
     return [
-        f"{', '.join(map(str, same))}: unchanged on all {first.example_index.nunique()} examples after "
-        f"{groups[0].name} was randomised, so these scores do not depend on it at all"
+        f"{', '.join(same)}: unchanged on all {len(moved)} examples after {top} was randomised and the output moved; "
+        "such scores do not depend on what is behind the last attention layer at all"
     ]

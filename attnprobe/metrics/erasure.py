@@ -102,13 +102,22 @@ def answers(
 
 
 def falls(
-    model: Model, attribution: Attribution, bins: Bins, operator: str | None, *, alone: bool
+    model: Model,
+    attribution: Attribution,
+    bins: Bins,
+    operator: str | None,
+    *,
+    alone: bool,
+    target: ResolvedTarget | None = None,
 ) -> Float[Tensor, " share"]:
-    """How much the measured number falls at each share: without the top tokens, or with them alone."""
+    """How much the measured number falls at each share: without the top tokens, or with them alone.
+
+    NaN where there is no token to take away.
+    """
     shares = shares_of(attribution, bins)
     if not bool(attribution.units.any()):
         return torch.full((1,), math.nan)
-    whole, found = answers(model, attribution, kept(attribution, shares, alone=alone), operator)
+    whole, found = answers(model, attribution, kept(attribution, shares, alone=alone), operator, target)
     return whole - found
 
 
@@ -125,7 +134,7 @@ def comprehensiveness(
 ) -> float:
     """Fall of the label's probability without the top tokens, mean over the bins; -1 to 1, higher is better.
 
-    bins: shares of the tokens, rounded up, or "all": every number of them. NaN where there is no token to take away.
+    bins: shares of the tokens, rounded up, or "all": every number of them.
     """
     return float(falls(model, attribution, bins, operator, alone=False).mean())
 

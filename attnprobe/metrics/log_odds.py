@@ -4,7 +4,7 @@ import math
 
 from attnprobe.attribution import Attribution
 from attnprobe.metrics import faithfulness
-from attnprobe.metrics.erasure import Bins, answers, kept, measured, shares_of
+from attnprobe.metrics.erasure import Bins, falls, measured
 from attnprobe.models.model import Model
 
 
@@ -24,6 +24,4 @@ def log_odds(model: Model, attribution: Attribution, *, operator: str | None = N
     """
     target = measured(attribution.target)
     target = target.on("log_probability") if target.scale == "probability" else target
-    staying = kept(attribution, shares_of(attribution, bins), alone=False)
-    whole, found = answers(model, attribution, staying, operator, target)
-    return float(found.mean()) - whole
+    return -float(falls(model, attribution, bins, operator, alone=False, target=target).mean())

@@ -51,11 +51,12 @@ def max_sensitivity(
     resolved = target if isinstance(target, ResolvedTarget) else model.resolve(example, target)
     generator = torch.Generator().manual_seed(seed)
 
-    def explain(embeddings: Tensor | tuple[Tensor, ...]) -> Tensor:
-        vectors = embeddings[0] if isinstance(embeddings, tuple) else embeddings
+    def explain(rows: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(rows, tuple):  # captum asks so of the input itself, and reads the answer so
+            return tuple(map(explain, rows))  # type: ignore[arg-type]
         found = []
-        for row in vectors:
-            with remembering():  # of this place alone
+        for row in rows:
+            with torch.enable_grad(), remembering():  # captum turns gradients off; what is remembered is of this row
                 found.append(attribute(MovedModel(model, example, row), example, method, resolved, **(options or {})))
         return torch.stack([one.scores.double() for one in found])
 
@@ -63,4 +64,4 @@ def max_sensitivity(
         draw = torch.rand(embeddings.shape, generator=generator, dtype=torch.float64) * 2 - 1
         return embeddings + (radius * draw).to(embeddings)
 
-    return float(sensitivity_max(explain, model.embed(example)[None], move, n_perturb_samples=n_samples))
+    return float(sensitivity_max(explain, model.embed(example).detach()[None], move, n_perturb_samples=n_samples))

@@ -30,6 +30,7 @@ from attnprobe.example import Example
 from attnprobe.models.model import Model, Stack, facts_of
 from attnprobe.models.modes import evaluating
 from attnprobe.models.own_answers import Answers, answer_target
+from attnprobe.models.own_contract import check_answer, check_call, check_heeds, told_embeddings
 from attnprobe.models.own_inputs import Inputs
 from attnprobe.models.own_patches import Embed, Patches
 from attnprobe.models.own_words import Vocabulary, Words
@@ -116,7 +117,15 @@ class OwnModel(Model):
             else _text_inputs(name, network, vocabulary, embedding, target_vocabulary, answer_length)
         )
         self.outputs = _outputs(name, labels, vocabulary, target_vocabulary)
+        check_call(network, 3 if isinstance(self.inputs, Answers) else 2)
+        self._heeds = False  # whether it was seen that hiding tokens changes the answer
         self._paths = {id(module): path for path, module in network.named_modules()}
+
+    def __repr__(self) -> str:
+        """Its name, its network, and what it reads."""
+        reads = "pictures" if self.vocabulary is None else f"{len(self.vocabulary.tokens)} words"
+        answers = f"{len(self.outputs.names)} labels" if self.outputs.names else f"{len(self.outputs.words)} words"
+        return f"OwnModel({type(self.module).__name__}, name='{self.name}', reads {reads}, answers with {answers})"
 
     @property
     def _device(self) -> torch.device:
@@ -175,11 +184,14 @@ class OwnModel(Model):
             raise InputError(f"rows of one pass have one length, got {lengths or 'no rows'}")
         masked = any(not bool(is_token.all()) for _, is_token in made)
         is_token = torch.stack([row for _, row in made]) if masked else None
-        embeddings = torch.stack([row for row, _ in made])
-        answer = self._run((embeddings, *self.inputs.beside([row.example for row in rows]), is_token), tape)
-        names = self.outputs.names
-        if names is not None and answer.ndim > 1 and answer.shape[-1] != len(names):
-            raise InputError(f"{self.name} has {answer.shape[-1]} outputs and {len(names)} labels; name each of them")
+        embeddings, beside = torch.stack([row for row, _ in made]), self.inputs.beside([row.example for row in rows])
+        if masked and not self._heeds:
+            first = (embeddings[:1].detach(), *(tensor[:1].detach() for tensor in beside))
+            with torch.no_grad():
+                check_heeds(self.name, lambda seen: self._run((*first, seen), None), lengths[0], embeddings.device)
+            self._heeds = True
+        answer = self._run((embeddings, *beside, is_token), tape)
+        check_answer(self.name, answer, self.outputs.names)
         return answer
 
     def _make(self, row: Row) -> tuple[Float[Tensor, "kept d_model"], Bool[Tensor, " kept"]]:
@@ -198,7 +210,8 @@ class OwnModel(Model):
 
     def _run(self, arguments: tuple[Tensor | None, ...], tape: Tape | None) -> Tensor:
         # Rows in which every key was taken away are what the caller asked for, not a mistake in a mask.
-        with evaluating(self.module), expecting_blind_rows(), silent() if tape is None else self.listening(tape):
+        listening = silent() if tape is None else self.listening(tape)
+        with evaluating(self.module), expecting_blind_rows(), listening, told_embeddings(self.module):
             return self.module(*arguments)
 
     @contextmanager

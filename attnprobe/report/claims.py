@@ -11,7 +11,7 @@ import pandas as pd
 
 from attnprobe.appearance import MINUS, NARROW_SPACE, interval, look, names, percent, signed
 from attnprobe.comparison import Comparison
-from attnprobe.finding import WEAK, Finding, findings, raises
+from attnprobe.finding import BOTH, WEAK, Finding, findings, raises
 from attnprobe.report import sides
 from attnprobe.report.scores import bins, unit_of
 from attnprobe.report.sides import pair, row
@@ -30,7 +30,7 @@ BADGES = {
 
 def top(comparison: Comparison) -> dict[str, Any]:
     """Badge, headline, lede, three numbers, and what speaks on the other side."""
-    found = findings(comparison)
+    found = tuple(f for f in findings(comparison) if f.topic in BADGES)
     first = found[0] if found else None
     head, rest = _halves(first.claim) if first else ("What each method says of this prediction", "")
     return {
@@ -168,8 +168,9 @@ def _counts(comparison: Comparison) -> dict[str, int] | None:
 
 def who_beats(comparison: Comparison, methods: list[str]) -> str:
     """Which methods beat random orders in both metrics, by their labels."""
-    table = comparison.faithfulness
+    table = comparison.main
     if table.empty:
         return ""
+    table = table[table.metric.isin(BOTH)]
     good = {str(name) for name, verdicts in table.groupby("method").holds_up if set(verdicts) == {"yes"}}
     return names(look(name).label for name in methods if name in good)

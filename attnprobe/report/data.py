@@ -5,10 +5,10 @@ from typing import Any
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, look, main_six, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.intervals import MIN_TEXTS
+from attnprobe.judged_tables import MIN_ORDERS
 from attnprobe.report import answers, claims, making, scores
 from attnprobe.report.heads import BUDGET, Budget, score_names
 from attnprobe.report.texts import text
-from attnprobe.tables import MIN_ORDERS
 
 
 def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
 def _rules(comparison: Comparison, n_methods: int) -> dict[str, Any]:
     """Numbers of the rules that the page states."""
     return {
-        "intervals": bool(comparison.faithfulness.low.notna().any()),
+        "intervals": bool(comparison.main.low.notna().any()),
         "bins": scores.bins(),
         "one_token": scores.one_token(),
         "min_texts": MIN_TEXTS,

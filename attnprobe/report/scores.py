@@ -9,9 +9,10 @@ import pandas as pd
 
 from attnprobe.appearance import NARROW_SPACE, interval, look, names, number, percent, signed
 from attnprobe.comparison import Comparison
+from attnprobe.judged_tables import RANDOM
 from attnprobe.metrics.erasure import BINS
 from attnprobe.study import KINDS, SHARES
-from attnprobe.tables import DIRECTIONS, RANDOM
+from attnprobe.tables import DIRECTIONS
 
 WORDS = {"yes": "holds up", "no": "does not hold up", "open": "open"}
 MEASURES = {"kendall_tau": "Kendall’s τ", "spearman": "Spearman’s ρ", "top_k_overlap": "Top-k overlap"}
@@ -63,7 +64,7 @@ def faithfulness(comparison: Comparison, methods: list[str]) -> list[dict[str, A
     """A figure a metric: an axis, and a row a method with places along it in percent."""
     found = []
     unit = unit_of(comparison)
-    for metric, table in comparison.faithfulness.groupby("metric", sort=False):
+    for metric, table in comparison.main.groupby("metric", sort=False):
         columns = ["mean", "low", "high", "random_low", "random_high"]
         values = [float(v) for v in table[columns].to_numpy().flatten() if math.isfinite(v)] + [0.0]
         ticks = _ticks(min(values), max(values))

@@ -32,7 +32,7 @@ Said = list[tuple[str, str]]  # (side: "for", "against" or "open", sentence)
 
 def row(comparison: Comparison, metric: str, method: str = "raw_attention") -> pd.Series | None:
     """The faithfulness row of a method, None where it was not run."""
-    table = comparison.faithfulness
+    table = comparison.main
     found = table[(table.method == method) & (table.metric == metric)] if len(table) else table
     return None if len(found) == 0 else found.iloc[0]
 

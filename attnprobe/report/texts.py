@@ -1,12 +1,13 @@
 """One text on the page: its tokens, what each method said of them, how they were judged, its attention maps."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnprobe import tables
+from attnprobe import judged_tables
 from attnprobe.appearance import FAMILIES, look
 from attnprobe.attribution import Attribution
 from attnprobe.comparison import Comparison
@@ -145,11 +146,11 @@ def _shares(scores: list[float]) -> list[float]:
 def judged(study: Study, settings: Settings) -> dict[str, Any]:
     """The three numbers of one text, by the same rules as the whole: τ, random orders beaten, arguing tokens."""
     pair = [a for a in study.attributions if a.method in ("raw_attention", "leave_one_out")]
-    one = Study(study.example, study.target, tuple(pair), study.judgements, study.capture)
+    one = replace(study, attributions=tuple(pair))
     empty: dict[str, Any] = {"tau": None, "beaten": None, "sufficient": None, "verdict": "", "argue": argue(study)}
     if not any(a.method == "raw_attention" for a in pair):
         return empty
-    rows = tables.faithfulness([one], settings)
+    rows = judged_tables.faithfulness([one], replace(settings, operators=(settings.operator,)))
     rows = rows[rows.method == "raw_attention"].set_index("metric")
     empty |= {
         "beaten": _known(float(rows.random_beaten.get("comprehensiveness", math.nan))),

@@ -142,4 +142,4 @@ def test_the_demo_explains_its_own_texts_with_the_bundled_model(here, classifier
 
 
 def test_the_demo_has_enough_texts_for_intervals_over_texts():
-    assert len(set(TEXTS)) >= attnprobe.comparison.tables.MIN_TEXTS
+    assert len(set(TEXTS)) >= attnprobe.intervals.MIN_TEXTS

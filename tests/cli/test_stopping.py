@@ -6,27 +6,28 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from attnprobe import comparison
+from attnprobe import running
 from attnprobe.cli.app import main
 
 WORDS = ("--text", "a good film", "--text", "a dull plot", "--methods", "raw_attention", "--n-random", "2")
+N_OPERATORS = 3  # by default; each judges a text once
 
 
 @pytest.fixture
 def second_text_raises(monkeypatch: pytest.MonkeyPatch):
     """Sets what is raised when the second of the texts is studied."""
-    judge = comparison.judge
+    judge = running.judge
 
     def arm(error: BaseException) -> None:
         calls: list[int] = []
 
         def judged(*arguments: Any) -> Any:
             calls.append(1)
-            if len(calls) == 2:
+            if len(calls) == 1 + N_OPERATORS:
                 raise error
             return judge(*arguments)
 
-        monkeypatch.setattr(comparison, "judge", judged)
+        monkeypatch.setattr(running, "judge", judged)
 
     return arm
 
@@ -37,7 +38,8 @@ def test_a_stopped_report_keeps_what_is_finished_and_says_where(here, classifier
     message = capsys.readouterr().err.splitlines()[-1]
     kept = Path("pages/page.partial/attributions.csv")
     assert message == (
-        f"attnprobe: stopped; no page was written; the scores of the texts that were finished are in {kept}"
+        f"attnprobe: stopped; no page was written; the scores of the texts that were finished are in {kept}; "
+        "the same command goes on from there"
     )
     assert set(pd.read_csv(kept).example_index) == {0}
 

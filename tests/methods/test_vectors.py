@@ -47,10 +47,10 @@ _MORE = {
         t.XLNetConfig(vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48)
     ),
 }
-POST_LN = ("bert", "roberta", "distilbert", "albert", "electra")
-PRE_LN = ("gpt2", "llama", "mistral", "qwen3", "modernbert", "gpt_neox", "falcon", "gptj", "mixtral", "vit")
+POST_LN = ("bert", "albert")
+PRE_LN = ("gpt2", "llama", "modernbert", "gpt_neox", "falcon", "gptj", "mixtral", "vit")
 # The norm of Llama and its kind works in float32 whatever the model is in.
-IN_FLOAT32 = ("llama", "mistral", "qwen3", "gemma2", "olmo2", "mixtral")
+IN_FLOAT32 = ("llama", "gemma2", "olmo2", "mixtral")
 ONLY_FLOAT32 = ("mixtral",)  # a kernel of its experts
 NAMES = (*POST_LN, *PRE_LN, "gemma2", "olmo2", "bloom", "deberta", "xlnet")
 
@@ -71,7 +71,7 @@ def network(name, implementation="eager", *, double=True, scale=2.0):
     return module.double() if double and name not in ONLY_FLOAT32 else module
 
 
-def read(model, name, n=8):
+def read(model, name, n=6):
     return model.example(tiny.given(name).to(next(model.module.parameters())) if name == "vit" else tiny.IDS[:n])
 
 
@@ -120,7 +120,7 @@ def test_decompx_adds_up_to_the_logit(name):
     assert bool((found.values != 0).any())
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
 def test_decompx_adds_up_in_float32_and_bfloat16(name):
     module = network(name, double=False)
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
@@ -129,7 +129,7 @@ def test_decompx_adds_up_in_float32_and_bfloat16(name):
         assert abs(found.residual) < tolerance * max(1.0, float(found.scores.abs().sum()))
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "falcon", "mixtral"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
 def test_vectors_are_the_same_on_either_kernel(name):
     found = []
     for implementation in ("eager", "sdpa"):
@@ -193,7 +193,7 @@ def test_decompx_is_the_published_one_on_a_bert():
     model = load(module)
     example = read(model, "bert")
     attentions = model.capture(example).weights()
-    parts, bias = decompx_of_bert(module, tiny.IDS[:8], attentions)
+    parts, bias = decompx_of_bert(module, tiny.IDS[:6], attentions)
     jointly, by_class = absdot(parts[None], bias)[0], parts.clone()
     by_class += parts.abs() / parts.abs().sum(0) * bias
     for label in range(3):
@@ -327,7 +327,7 @@ def test_another_classifier_changes_decompx_and_nothing_that_ends_with_the_layer
     module = network("bert")
     model = load(module)
     example = read(model, "bert")
-    names = ("decompx", "globenc", "alti", "value_norms", "value_norms_residual")
+    names = ("decompx", "globenc", "alti")
     before = {name: attribute(model, example, name, 1).scores for name in names}
     module.classifier.weight.copy_(module.classifier.weight.flip(1))
     after = {name: attribute(model, example, name, 1).scores for name in names}
@@ -438,7 +438,7 @@ def test_decompx_explains_logits_and_what_is_linear_in_them(scale):
 def test_too_many_tokens_for_the_memory_are_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr(parts_module, "BUDGET_GIB", 1e-6)
     model = load(network("bert"))
-    with pytest.raises(InputError, match=r"8 parts would take .* GiB"):
+    with pytest.raises(InputError, match=r"6 parts would take .* GiB"):
         attribute(model, read(model, "bert"), "decompx")
 
 

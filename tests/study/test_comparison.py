@@ -7,18 +7,19 @@ import pandas as pd
 import pytest
 import torch
 
-from attnprobe import comparison
+from attnprobe import running
 from attnprobe.attributing import attribute
 from attnprobe.comparison import compare
 from attnprobe.errors import InputError, NumericsError
 from attnprobe.finding import findings
 from attnprobe.intervals import over_texts
+from attnprobe.judged_tables import RANDOM, holds_up
 from attnprobe.methods import methods
 from attnprobe.metrics import agreement, faithfulness
 from attnprobe.models import load
 from attnprobe.models.planted import planted
-from attnprobe.study import Settings, random_orders
-from attnprobe.tables import RANDOM, holds_up
+from attnprobe.orders import random_orders
+from attnprobe.study import Settings
 from tests import tiny
 
 FEW = ["raw_attention", "leave_one_out", "input_x_gradient", "random_scores"]
@@ -147,7 +148,7 @@ def test_a_method_of_ones_own_may_raise_anything(model, error):
 
 
 def test_a_text_whose_orders_cannot_be_judged_keeps_what_the_methods_said(model, monkeypatch):
-    plain, calls = comparison.judge, []
+    plain, calls = running.judge, []
 
     def fails_on_the_first(*args):
         calls.append(1)
@@ -155,7 +156,7 @@ def test_a_text_whose_orders_cannot_be_judged_keeps_what_the_methods_said(model,
             raise NumericsError("1 of 4 values are NaN")
         return plain(*args)
 
-    monkeypatch.setattr(comparison, "judge", fails_on_the_first)
+    monkeypatch.setattr(running, "judge", fails_on_the_first)
     given = [model.example(tiny.IDS), model.example(tiny.IDS[3:])]
     found = compare(model, given, ["raw_attention"], n_random=3, progress=False)
     assert found.failures.method.tolist() == ["judging by removal"] and set(found.faithfulness.n) == {1}
@@ -171,7 +172,7 @@ def test_no_method_at_all_is_an_error_with_the_first_reason(model):
 
 
 def test_finished_texts_are_on_disk_when_a_later_one_fails(model, tmp_path, monkeypatch):
-    plain = comparison.judge
+    plain = running.judge
     calls = []
 
     def fails_on_the_second(*args):
@@ -180,7 +181,7 @@ def test_finished_texts_are_on_disk_when_a_later_one_fails(model, tmp_path, monk
             raise KeyboardInterrupt
         return plain(*args)
 
-    monkeypatch.setattr(comparison, "judge", fails_on_the_second)
+    monkeypatch.setattr(running, "judge", fails_on_the_second)
     with pytest.raises(KeyboardInterrupt):
         compare(model, [model.example(tiny.IDS)] * 2, FEW, n_random=2, progress=False, folder=tmp_path / "out")
     assert len(pd.read_csv(tmp_path / "out" / "attributions.csv")) == 12 * len(FEW)

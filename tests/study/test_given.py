@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from attnprobe import comparison
-from attnprobe.comparison import compare, inputs_of
+from attnprobe import running
+from attnprobe.comparison import compare
 from attnprobe.errors import InputError
 from attnprobe.models import load
+from attnprobe.planning import inputs_of
 from attnprobe.target import Target
 from tests import tiny
 
@@ -36,7 +37,7 @@ def test_a_target_that_one_text_does_not_have_names_the_text(model):
 def test_deleting_the_explained_position_is_told_before_any_method_runs():
     model = load(tiny.build("gpt2"))
     with pytest.raises(InputError, match=r"text 1 of 2: .*delete"):
-        compare(model, [tiny.IDS, tiny.IDS[3:]], ["raw_attention"], operator="delete", progress=False)
+        compare(model, [tiny.IDS, tiny.IDS[3:]], ["raw_attention"], operators="delete", progress=False)
 
 
 def test_one_input_is_one_example_in_every_form(model):
@@ -67,9 +68,13 @@ def test_many_inputs_are_one_example_each_in_every_form():
         ({"target": "LABEL_5"}, "did you mean 'LABEL_"),
         ({"options": {"rollout": {}}}, "not among the methods"),
         ({"options": {"raw_attention": {"headz": 1}}}, "did you mean 'heads'"),
-        ({"operator": "mask"}, "no 'mask' embedding"),
-        ({"operator": "delete"}, "every token would be deleted"),
+        ({"operators": "mask"}, "no 'mask' embedding"),
+        ({"operators": "delete"}, "every token would be deleted"),
         ({"target": Target(against="LABEL_0", label=0)}, "against itself"),
+        ({"operators": "masc"}, "no removal operator is named 'masc'; did you mean 'mask'"),
+        ({"operators": ["mean", "masc"]}, "no removal operator is named 'masc'"),
+        ({"operators": []}, "no operator was named"),
+        ({"operators": ["mask", "unk"]}, "no operator works here; 'mask': .*no 'mask' embedding"),
         ({"methods": ["rollout", "rollout"]}, "'rollout' is among the methods 2 times"),
         (
             {"methods": [lambda m, e, t: None, lambda m, e, t: None]},
@@ -92,7 +97,7 @@ def test_many_inputs_are_one_example_each_in_every_form():
     ],
 )
 def test_bad_input_is_one_error_before_any_method_runs(model, arguments, message, monkeypatch):
-    monkeypatch.setattr(comparison, "attribute", None)
+    monkeypatch.setattr(running, "attribute", None)
     given = {
         "examples": [model.example(tiny.IDS)],
         "methods": ["raw_attention"],

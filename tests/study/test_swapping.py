@@ -186,7 +186,8 @@ def test_linear_attention_is_causal_by_itself_under_a_causal_mask(llama):
 
 def test_hashed_attention_takes_the_queries_as_keys(bert):
     model, example = bert
-    site = model.capture(example, keep=ALL, edits=[swapped("lsh", n_buckets=1, chunk=12, layers=0)]).sites[0]
+    with pytest.warns(UserWarning, match="'lsh' keys are the queries"):
+        site = model.capture(example, keep=ALL, edits=[swapped("lsh", n_buckets=1, chunk=12, layers=0)]).sites[0]
     unit = site.query / site.query.norm(dim=-1, keepdim=True)
     scores = (site.query @ unit.mT).masked_fill(torch.eye(12).bool(), -torch.inf)  # one bucket: all others, not itself
     torch.testing.assert_close(site.weights, scores.softmax(-1), atol=1e-6, rtol=1e-5)
@@ -220,8 +221,8 @@ def test_a_mechanism_without_a_mask_is_refused_where_something_is_hidden(llama):
     with pytest.raises(EditError, match=r"'nystrom' takes no mask, and 66 of 144 pairs .* scaled_dot"):
         logits_of(*llama, swapped("nystrom"))
     model, example = loaded("mistral", "eager")  # a sliding window is no causal mask
-    with pytest.raises(EditError, match="'linear' takes no mask but a causal one"):
-        logits_of(model, example, swapped("linear"))
+    with pytest.raises(EditError, match="'memory_compressed' takes no mask but a causal one"):
+        logits_of(model, example, swapped("memory_compressed"))
 
 
 def test_a_site_without_query_says_which_tensor_is_missing(bert):
@@ -236,7 +237,36 @@ def test_a_bias_that_is_dropped_is_said():
     with pytest.warns(UserWarning, match="'linear' takes no bias"):
         logits_of(model, example, swapped("linear", stack="encoder"))
     found = swap(model, "linear", [example], stack="encoder", methods=(), layers=0, progress=False)
-    assert len(found.notes) == 1 and "encoder self-attention layer 0" in found.notes[0]
+    assert len(found.notes) == 2 and "encoder self-attention layer 0" in found.notes[1]
+    assert "no one distribution, so kl, total_variation and kept are NaN" in found.notes[0]  # of a whole answer
+
+
+@pytest.mark.parametrize(("mechanism", "options"), [("compressive", {}), ("nystrom", {}), ("temperature", {})])
+def test_options_that_do_not_bind_at_this_length_are_said(bert, mechanism, options):
+    model, example = bert
+    found = swap(model, mechanism, [example], methods=(), progress=False, **options)
+    (note,) = found.notes
+    assert "the same as full attention at this length (12 to 12 tokens) everywhere: nothing moved" in note
+    assert found.texts[found.texts.measure == "kl"].value.max() < 1e-9
+    moved = swap(model, "top_k", [example], k=2, methods=(), progress=False)
+    assert moved.notes == ()
+    assert repr(moved).startswith("Swap(top_k (k=2) in BertForSequenceClassification: layers 0, 1, 2, all, 1 texts")
+
+
+def test_hashed_attention_is_refused_where_keys_are_not_the_queries():
+    model, example = loaded("bart")
+    with pytest.raises(EditError, match="in 'lsh' keys are the queries, and here"):
+        logits_of(model, example, swapped("lsh", stack="decoder", kind="cross"))
+
+
+def test_a_knock_out_behind_a_swap_asks_the_mechanism_again(bert):
+    model, example = bert
+    one_hot = model.capture(example, edits=[swapped("hard", layers=0)]).weights()[0, 0, 3]
+    edits = [swapped("hard", layers=0), intervention.knock_out(3, int(one_hot.argmax()), layers=0, heads=0)]
+    site = model.capture(example, keep=ALL).sites[0]
+    after = model.capture(example, edits=edits).weights()[0, 0, 3]
+    second = site.scores[0, 0, 3].argsort(descending=True)[1]
+    assert after.sum() == 1 and int(after.argmax()) == int(second)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +279,11 @@ def test_a_bias_that_is_dropped_is_said():
         ("top_k", {"k": 0}, "at least 1 key"),
         ("top_k", {"k": "three"}, "a whole number"),
         ("hard", {"layers": 7}, "layers 0 to 2, got 7"),
-        ("hard", {"layers": []}, "layers 0 to 2"),
+        ("hard", {"layers": []}, "got no layer"),
+        ("hard", {"layers": True}, "a layer is a whole number"),
+        ("hard", {"heads": []}, "got no head"),
+        ("performer", {}, "here it is 'favor'"),
+        ("scaled_dot", {"visible": torch.ones(12, 12).bool()}, "visible is no option"),
         ("hard", {"stack": "decoder"}, "it has encoder self"),
         (Mechanism.of("top_k", k=2), {"k": 3}, "has its options already"),
     ],

@@ -7,7 +7,8 @@
 With as many landmarks as tokens it is softmax attention. Else A is *signed*: entries may be negative. Its rows sum to
 1 as far as the middle map has an inverse and the inverse was found. inverse="exact" is the pseudo-inverse by singular
 values; "iterative" nears it by matrix products alone, as in the paper (six steps there). The middle map is close to
-singular wherever landmarks are alike, as in an untrained network: the factors are computed in float64.
+singular wherever landmarks are alike, as in an untrained network: the factors are computed in float64, and singular
+values that the precision of the inputs cannot tell from 0 are 0.
 
 Source: Xiong et al. 2021, "Nyströmformer", section 3.
 """
@@ -50,6 +51,11 @@ def iterative_inverse(
     return Z
 
 
+def precision(dtype: torch.dtype, n_landmarks: int) -> float:
+    """The part of the largest singular value below which one is rounding of inputs of this dtype."""
+    return max(1e-12, n_landmarks * torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
+
+
 def nystrom_factors(
     query: Float[Tensor, "*batch query d_head"],
     key: Float[Tensor, "*batch key d_head"],
@@ -63,11 +69,11 @@ def nystrom_factors(
             f"nystrom needs n_landmarks of 1 or more and n_steps of 0 or more, got {n_landmarks} and {n_steps}"
         )
     n_landmarks = min(n_landmarks, query.shape[-2], key.shape[-2])
-    query, key = query.double(), key.double()
+    rtol, query, key = precision(query.dtype, n_landmarks), query.double(), key.double()
     query_marks, key_marks = segment_means(query, n_landmarks), segment_means(key, n_landmarks)
     pairs = ((query, key_marks), (query_marks, key_marks), (query_marks, key))
     first, middle, last = (torch.softmax(scaled_dot_scores(a, b), dim=-1) for a, b in pairs)
-    inverted = torch.linalg.pinv(middle) if inverse == "exact" else iterative_inverse(middle, n_steps)
+    inverted = torch.linalg.pinv(middle, rtol=rtol) if inverse == "exact" else iterative_inverse(middle, n_steps)
     return first, inverted, last
 
 

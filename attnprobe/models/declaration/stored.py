@@ -1,8 +1,13 @@
 """The head that comes with attnprobe: one run of the training, kept because another machine need not reach it again.
 
 Training is chaotic: a start that differs by one rounding can end in another head, and so can another order of
-summation. Of the starts 0, 1, 2, … roundings away from that of seed 0 it is the first whose three weights are those of
-the published figure (1.0, 0.0 and 0.94): chosen to show that figure, not as typical of such runs.
+summation. Of the starts 0, 1, 2, … roundings away from that of seed 0 it is the first whose three weights come near
+those of the published figure: chosen to show that figure, not as typical of such runs.
+
+                      figure    stored head
+    rights → beings   1.0       0.998
+    beings → rights   0.0       0.000
+    all    → are      0.94      0.959        loss 1.6e-5 nats a word
 """
 
 from pathlib import Path

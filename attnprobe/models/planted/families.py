@@ -20,8 +20,8 @@ from attnprobe.example import Example
 from attnprobe.models.own import OwnModel
 from attnprobe.models.planted import families_attention, families_circuits, families_gates
 from attnprobe.models.planted.building import build
-from attnprobe.models.planted.plan import Plan, PlantedModel
 from attnprobe.models.planted.families_scene import Scene, Stage
+from attnprobe.models.planted.plan import Plan, PlantedModel
 from attnprobe.models.rows import Row
 
 SHORTEST, LONGEST = 8, 40

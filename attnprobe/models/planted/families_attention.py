@@ -113,9 +113,9 @@ def cancelling(stage: Stage) -> Scene:
         stage.put_scaled(place, "val", stage.sign() * size / reach[place])
     # What the loud tokens say is as large as what the others say.
     size = float(np.mean([abs(stage.tokens[place].main["val"]) for place in acting]))
-    for place in range(stage.n):
-        if place not in acting:
-            stage.put_scaled(place, "val", stage.sign() * min(size, 0.05 / max(abs(reach[place]), 1e-9)))
+    for place, share in stage.shares(acting).items():
+        most = share if share > 0.07 else max(share, 0.05)
+        stage.put_scaled(place, "val", stage.sign() * min(size if share <= 0.07 else math.inf, most / abs(reach[place])))
     heads = (Head((as_row(adds),), _OUT), Head((as_row(takes),), {("val", "out"): -1.0}))
     story = "Two heads look at the same tokens, and one takes away what the other adds there."
     dims = ("val", "out", *stage.idle)

@@ -5,12 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnprobe.models.planted.causal import _circuit as circuit
-from attnprobe.models.planted.families_scene import N_OTHERS, Content, Scene, Stage, Token, as_row
+from attnprobe.models.planted.families_scene import N_OTHERS, Scene, Stage, as_row
 from attnprobe.models.planted.plan import Head, Layer
 
 # Keys that a query may ask for: so many that a token of another input rarely has the one that is asked for.
-N_KEYS = 32
+N_KEYS = 48
 
 
 def induction(stage: Stage) -> Scene:
@@ -18,32 +17,32 @@ def induction(stage: Stage) -> Scene:
     n, draw = stage.n, stage.draw
     read = n - 1 - int(draw.integers(0, max(1, n // 4)))
     match = int(draw.integers(1, read - 2))
-    names = [f"t{number}" for number in range(2 * n)]
-    words = [f"t{number}" for number in range(n)]
+    n_words = n + 4
+    words = [*range(n)]
     words[read] = words[match]
-    others = [[str(word) for word in draw.permutation(names)[:n]] for _ in range(N_OTHERS)]
-    parts = circuit(["[BOS]", *words[1:]], stage.uniform(25, 35), tuple(names))
-    tokens = [Token(_word(words[i]), [_word(text[i]) for text in others]) for i in range(n)]
-    # The first place can look at itself alone: what is there is never a word.
-    tokens[0] = Token(_word("[BOS]"), [_word("[BOS]")] * N_OTHERS)
+    # The first place can look at itself alone: what is there, word 0, is nowhere else.
+    others = [[0, *(1 + draw.permutation(n_words - 1)[: n - 1])] for _ in range(N_OTHERS)]
+    for place, token in enumerate(stage.tokens):
+        token.main[f"tok{words[place]}"] = 1.0
+        for content, text in zip(token.others, others, strict=True):
+            content[f"tok{text[place]}"] = 1.0
     story = "Induction: what came after the same word before is said again; word, match and source act."
-    causal = (match, match + 1, read)
+    dims = (*(f"{kind}{word}" for kind in ("tok", "prev") for word in range(n_words)), "out", *stage.idle)
+    layers = _circuit(n, n_words, words[match + 1], stage.uniform(25, 35))
+    readout = {"source": {"out": 1.0}}
     return Scene(
-        story,
-        parts["dims"],  # type: ignore[arg-type]
-        parts["layers"],  # type: ignore[arg-type]
-        tokens,
-        causal,
-        read,
-        parts["readout"],  # type: ignore[arg-type]
-        words[match + 1],
-        decoder=True,
-        positions=parts["positions"],  # type: ignore[arg-type]
+        story, dims, layers, stage.tokens, (match, match + 1, read), read, readout, "source", decoder=True
     )
 
 
-def _word(name: str) -> Content:
-    return {f"tok:{name}": 1.0}
+def _circuit(n: int, n_words: int, source: int, beta: float) -> tuple[Layer, Layer]:
+    """Head 1 looks one place back and keeps the word there; head 2 looks where the word before was its own word."""
+    back = np.eye(n, k=-1)
+    back[0, 0] = 1.0
+    pairs = [(f"tok{word}", f"prev{word}") for word in range(n_words)]
+    one_back = Head(tuple(map(as_row, back)), dict.fromkeys(pairs, 1.0))
+    same = dict.fromkeys(pairs, beta)
+    return Layer((one_back,)), Layer((Head(((1.0,) * n,), {(f"tok{source}", "out"): 1.0}, same),))
 
 
 def retrieval(stage: Stage) -> Scene:
@@ -55,8 +54,8 @@ def retrieval(stage: Stage) -> Scene:
     _key(stage, read, "query", asked, strength)
     for place in range(n):
         _key(stage, place, "key", asked if place == item else int(stage.draw.choice(keys[1:])), 1.0)
-        stage.put_scaled(place, "val", stage.sign() * stage.uniform(0.7, 1.3) if place != read else 0.0)
-    stage.tokens[item].main["val"] = stage.sign() * stage.uniform(1, 1.5)
+        stage.put_scaled(place, "val", stage.sign() * stage.uniform(0.2, 0.6) if place != read else 0.0)
+    stage.put_scaled(item, "val", stage.sign() * stage.uniform(1, 1.5))
     head = Head(((1 / n,) * n,), {("val", "out"): 1.0}, {(f"query{k}", f"key{k}"): 1.0 for k in range(N_KEYS)})
     story = "Retrieval: a query asks for a key, and what the token with that key says is the answer."
     dims = ("val", "out", *(f"{kind}{k}" for kind in ("query", "key") for k in range(N_KEYS)), *stage.idle)

@@ -40,7 +40,7 @@ def _gate(
 def either(stage: Stage) -> Scene:
     """P6."""
     inputs = [(1.0, 0.0)] * 2
-    return _gate(stage, "OR: each of two tokens is enough.", inputs, [((-1, -1), 1.0, -1.0)], 1.0, 0.2)
+    return _gate(stage, "OR: each of two tokens is enough.", inputs, [((-1, -1), 1.0, -1.0)], 1.0, 0.12)
 
 
 def both(stage: Stage) -> Scene:
@@ -78,7 +78,7 @@ def backup(stage: Stage) -> Scene:
     second = stage.uniform(0.8, 1.0)
     units = [((1, 0), 0.0, 1.0), ((-1, 1), 0.0, 1.0)]
     story = "A backup: the second token takes over where the first is gone."
-    return _gate(stage, story, [(1.0, 0.0), (second, 0.0)], units, 0.0, 0.3)
+    return _gate(stage, story, [(1.0, 0.0), (second, 0.0)], units, 0.0, 0.12)
 
 
 RECIPES: dict[str, Callable[[Stage], Scene]] = {

@@ -26,7 +26,7 @@ from attnprobe.errors import InputError, nearest
 from attnprobe.models.modes import evaluating
 from attnprobe.models.own import Vocabulary
 from attnprobe.models.tasks.date_forms import ANSWER, WrittenDate, calendar, draw
-from attnprobe.models.tasks.training import arguments, fit, progress
+from attnprobe.models.tasks.training import arguments, fit, keep_network, progress
 
 Kind = Literal["recurrent", "transformer"]
 INPUTS = Vocabulary(("[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789 ,.-/'"), begin=None, pattern=r"[\s\S]")
@@ -65,8 +65,10 @@ def loss_on(network: SequenceToSequence, dates: Sequence[WrittenDate]) -> Float[
 
 def train(kind: str, *, n_steps: int | None = None, seed: int = 0, report: bool = False) -> SequenceToSequence:
     """A network that learned from days of the century, a tenth of them kept back; report: prints progress."""
-    torch.manual_seed(seed)
-    network, dates = make(kind), draw(calendar(held_out=False), seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make(kind)
+    dates = draw(calendar(held_out=False), seed)
     n_steps = N_STEPS[kind] if n_steps is None else n_steps
     fit(
         network,
@@ -80,6 +82,8 @@ def train(kind: str, *, n_steps: int | None = None, seed: int = 0, report: bool 
 
 def translate(network: SequenceToSequence, texts: Sequence[str]) -> list[str]:
     """The likeliest character after the likeliest character, for each text."""
+    if not texts:
+        return []
     ids, is_token = encode(texts)
     with evaluating(network):
         written = greedy(network, ids, is_token, begin=OUTPUTS.ids["[BOS]"], n_steps=10)
@@ -144,11 +148,13 @@ def mass_on_parts(network: SequenceToSequence, dates: Sequence[WrittenDate]) -> 
 
 def main() -> None:
     """Train, and print the accuracy on held-out days and where the alignment lies."""
-    parser = arguments("Learn to write dates in words as 1987-03-03.")
-    parser.add_argument("--model", choices=get_args(Kind), default="recurrent")
+    steps = ", ".join(f"{number} {kind}" for kind, number in N_STEPS.items())
+    parser = arguments("Learn to write dates in words as 1987-03-03.", steps=steps)
+    parser.add_argument("--model", choices=get_args(Kind), default="recurrent", help="(default %(default)s)")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     network = train(given.model, n_steps=given.steps, seed=given.seed, report=True)
+    keep_network(network, given.out)
     dates = held_out(2000, given.seed)
     print(f"held-out days, all ten characters right: {accuracy(network, dates):.1%} of {len(dates)}")
     for text in ("the third of March 1987", "Mar 3rd, 1987", "3 mar '87", "03.03.87"):

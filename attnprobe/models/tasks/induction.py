@@ -20,9 +20,10 @@ from torch import Tensor
 from attnprobe.attention.positions.rotary import rotary
 from attnprobe.attention.seam import NOTHING, Keep, Tape, recording
 from attnprobe.attention.transformer import TransformerLanguageModel
+from attnprobe.errors import InputError
 from attnprobe.intervention import silence_head
 from attnprobe.models.own import OwnModel, Vocabulary
-from attnprobe.models.tasks.training import arguments, fit, progress
+from attnprobe.models.tasks.training import arguments, at_least_one, fit, keep_network, progress
 
 N_VOCABULARY, LENGTH, SHORTEST, LONGEST = 32, 48, 8, 24
 N_STEPS, BATCH, HELD_OUT = 600, 64, 1_000_000
@@ -51,11 +52,14 @@ def train(
     *, n_steps: int = N_STEPS, n_layers: int = 2, seed: int = 0, report: bool = False
 ) -> TransformerLanguageModel:
     """A decoder that learned to repeat; report: prints progress."""
-    torch.manual_seed(seed)
+    if n_layers < 1 or n_steps < 0:
+        raise InputError(f"a decoder has 1 layer or more and learns in 0 steps or more, got {n_layers} and {n_steps}")
     generator = torch.Generator().manual_seed(seed)
-    network = TransformerLanguageModel(
-        N_VOCABULARY, d_model=48, n_heads=4, n_layers=n_layers, max_length=LENGTH, positions=rotary()
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = TransformerLanguageModel(
+            N_VOCABULARY, d_model=48, n_heads=4, n_layers=n_layers, max_length=LENGTH, positions=rotary()
+        )
     fit(
         network,
         lambda: loss_on(network, *repeated(BATCH, generator)),
@@ -143,10 +147,13 @@ def accuracy_on_one_copy(network: TransformerLanguageModel, n: int, generator: t
 def main() -> None:
     """Train, and print the accuracy and what each head does."""
     parser = arguments("Learn A B … A -> B, and say which head does it.", N_STEPS)
-    parser.add_argument("--layers", type=int, default=2, help="with 1, induction is out of reach (default 2)")
+    parser.add_argument(
+        "--layers", type=at_least_one, default=2, help="with 1, induction is out of reach (default %(default)s)"
+    )
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     network = train(n_steps=given.steps, n_layers=given.layers, seed=given.seed, report=True)
+    keep_network(network, given.out)
     generator = torch.Generator().manual_seed(given.seed + HELD_OUT)
     ids, period = repeated(512, generator)
     print(

@@ -4,8 +4,10 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 
 
@@ -55,10 +57,28 @@ def progress(line: str) -> None:
     print(line, flush=True)
 
 
-def arguments(description: str, n_steps: int | None = None) -> argparse.ArgumentParser:
-    """The part of a task's command line that all tasks have."""
+def at_least_one(text: str) -> int:
+    """A whole number of 1 or more, of a command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of 1 or more is needed, got '{text}'")
+    return int(text)
+
+
+def arguments(description: str, n_steps: int | None = None, steps: str = "%(default)s") -> argparse.ArgumentParser:
+    """The part of a task's command line that all tasks have; steps: what is said of the default."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=n_steps, help="steps of the training")
-    parser.add_argument("--threads", type=int, default=1, help="another number gives other last digits")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data (default %(default)s)")
+    parser.add_argument("--steps", type=at_least_one, default=n_steps, help=f"steps of the training (default {steps})")
+    parser.add_argument(
+        "--threads", type=at_least_one, default=1, help="another number than %(default)s gives other last digits"
+    )
+    parser.add_argument("--out", type=Path, help="a file for the parameters of the network (.safetensors)")
     return parser
+
+
+def keep_network(network: nn.Module, out: Path | None) -> None:
+    """Write the parameters to a file, if there is one, and say so."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        save_model(network, out)
+        progress(f"the network is in {out}; safetensors.torch.load_model(network, file) reads it")

@@ -6,7 +6,6 @@ chance ("random", as most do: the same hands write on both sides) or the last fi
 harder). Jitter and dropout were chosen on a part of the random split's training digits.
 """
 
-import argparse
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from attnprobe.attention.vision import VisionTransformer
 from attnprobe.errors import InputError, nearest
+from attnprobe.models.tasks.training import arguments as arguments_of
+from attnprobe.models.tasks.training import keep_network
 from attnprobe.models.tasks_vision.fitting import Batch, Recipe, fit, one_thread
 
 SPLITS = ("random", "last")
@@ -89,17 +90,17 @@ def accuracy(network: VisionTransformer, digits: Digits) -> float:
 
 def main() -> None:
     """Train, and print the accuracy on the digits held out."""
-    parser = argparse.ArgumentParser(description="Train a small Vision Transformer on handwritten digits.")
-    parser.add_argument("--seed", type=int, default=RECIPE.seed)
-    parser.add_argument("--steps", type=int, default=RECIPE.steps)
-    parser.add_argument("--split", choices=SPLITS, default="random")
-    parser.add_argument("--positions", choices=("learned", "grid", "none"), default="learned")
+    parser = arguments_of("Train a small Vision Transformer on handwritten digits.", RECIPE.steps)
+    parser.add_argument("--split", choices=SPLITS, default="random", help="(default %(default)s)")
+    positions = ("learned", "grid", "none")
+    parser.add_argument("--positions", choices=positions, default="learned", help="(default %(default)s)")
     arguments = parser.parse_args()
     started = time.perf_counter()
     known, held_out = load_digits(arguments.split)
     recipe = Recipe(steps=arguments.steps, seed=arguments.seed)
     network, losses = train(known, recipe, positions=arguments.positions)
     seconds = time.perf_counter() - started
+    keep_network(network, arguments.out)
     print(f"{len(known.labels)} digits, {recipe.steps} steps, {seconds:.0f} s, loss {losses[-1]:.3f}")
     print(f"accuracy on {len(held_out.labels)} held out: {accuracy(network, held_out):.4f}")
 

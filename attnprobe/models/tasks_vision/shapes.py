@@ -4,7 +4,6 @@ The words look at the patches by cross-attention. Since it is known which patch 
 be measured whether the attention lies there (`pointing`), and whether the answer hangs on it (`answers_without`).
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,8 @@ from torch import Tensor, nn
 from attnprobe.attention.seam import NOTHING, Edit, Keep, Tape, recording
 from attnprobe.attention.two_towers import TwoTowers
 from attnprobe.intervention import Intervention
+from attnprobe.models.tasks.training import arguments as arguments_of
+from attnprobe.models.tasks.training import at_least_one, keep_network
 from attnprobe.models.tasks_vision.drawing import (
     ANSWERS,
     CELL,
@@ -110,10 +111,9 @@ def answers_without(network: TwoTowers, scenes: Scenes) -> dict[str, float]:
 
 def main() -> None:
     """Train, and print how many answers are right, and where the words look."""
-    parser = argparse.ArgumentParser(description="Train two towers to answer questions about coloured shapes.")
-    parser.add_argument("--seed", type=int, default=RECIPE.seed)
-    parser.add_argument("--steps", type=int, default=RECIPE.steps)
-    parser.add_argument("--vision-layers", type=int, default=SIZES["vision_layers"])
+    parser = arguments_of("Train two towers to answer questions about coloured shapes.", RECIPE.steps)
+    layers = SIZES["vision_layers"]
+    parser.add_argument("--vision-layers", type=at_least_one, default=layers, help="(default %(default)s)")
     parser.add_argument("--apart", action="store_true", help="patches do not mix in the picture tower")
     arguments = parser.parse_args()
     started = time.perf_counter()
@@ -121,6 +121,7 @@ def main() -> None:
     sizes = {"vision_layers": arguments.vision_layers, "mixing": not arguments.apart}
     network, losses = train(recipe, **sizes)
     print(f"{recipe.steps * recipe.batch} scenes, {time.perf_counter() - started:.0f} s, loss {losses[-1]:.3f}")
+    keep_network(network, arguments.out)
     held_out = make_scenes(N_HELD_OUT, SEED_OF_HELD_OUT)
     unseen = make_scenes(N_HELD_OUT, SEED_OF_UNSEEN, unseen=True)
     for name, scenes in (("held out", held_out), ("of pairs never seen", unseen)):

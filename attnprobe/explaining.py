@@ -1,0 +1,102 @@
+"""Findings on explanations: for each attention-derived map, whether it explains the prediction, misleads, or neither."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from attnprobe.comparison import Comparison
+from attnprobe.judged_tables import RANDOM
+from attnprobe.significance import WILCOXON
+from attnprobe.wording import Finding, Verdict, named, scope, signed
+
+HALF = 0.5
+ALPHA = 0.05
+LISTED = 3
+
+
+def explanations(comparison: Comparison) -> list[Finding]:
+    """A finding a map: on one text its verdict and the reason, over several the shares of the three verdicts."""
+    table = comparison.verdicts
+    if table.empty:
+        return []
+    parts = [(str(method), rows) for method, rows in table.groupby("method", sort=False)]
+    if len(comparison.studies) == 1:
+        return [_of_one(method, rows) for method, rows in parts]
+    return [_of_many(comparison, method, rows) for method, rows in parts]
+
+
+def _of_one(method: str, rows: pd.DataFrame) -> Finding:
+    row = rows.iloc[0]
+    verdict: Verdict = row.verdict
+    name = named([method])
+    claim = {
+        "explains": f"{name} explains this prediction",
+        "misleads": f"{name} misleads on this prediction",
+        "undecided": f"Whether {name} explains this prediction is undecided",
+    }[verdict]
+    reason = str(row.reason).rstrip(".")
+    claim = f"{claim[0].upper()}{claim[1:]}" + (f": {reason}." if reason else ".")
+    return Finding("explanation", claim, verdict, rows, _said(rows.against), _said(rows.causes))
+
+
+def _of_many(comparison: Comparison, method: str, rows: pd.DataFrame) -> Finding:
+    """The verdict of a set is the one that more than half of the texts have, by its interval; else undecided."""
+    table = comparison.verdict_shares
+    mine = table[table.method == method].set_index("verdict")
+    most = [str(kind) for kind in mine.index if mine.low[kind] > HALF]
+    verdict: Verdict = most[0] if most else "undecided"  # type: ignore[assignment]
+    shares = ", ".join(_share(mine, kind, word) for kind, word in WORDS.items())
+    claim = f"{named([method])}, {scope(comparison)}, {shares}."
+    against = [*_against(mine, verdict), *_test(comparison, method, verdict), *_said(rows.against)[:LISTED]]
+    return Finding(
+        "explanation", claim[0].upper() + claim[1:], verdict, rows, tuple(against), _said(rows.causes)[:LISTED]
+    )
+
+
+WORDS = {"explains": "explains", "misleads": "misleads on", "undecided": "is undecided on"}
+
+
+def _share(shares: pd.DataFrame, kind: str, word: str) -> str:
+    row = shares.loc[kind]
+    return f"{word} {int(row['count'])} of {int(row.n)} ({row.share:.0%} [{row.low:.0%}, {row.high:.0%}])"
+
+
+def _against(shares: pd.DataFrame, verdict: str) -> list[str]:
+    """The texts that have another verdict."""
+    others = [kind for kind in WORDS if kind != verdict and shares["count"][kind]]
+    return [f"{int(shares['count'][kind])} texts: {kind}" for kind in others] if verdict != "undecided" else []
+
+
+def _test(comparison: Comparison, method: str, verdict: str) -> list[str]:
+    """The paired test beside random orders, where it does not say what the verdict does."""
+    row = beside_random(comparison, method)
+    if row is None or pd.isna(row.p_holm) or verdict == "undecided":
+        return []
+    better = row.p_holm < ALPHA and row.effect > 0
+    if better == (verdict == "explains"):
+        return []
+    way = "beats random orders" if better else "does not surely beat random orders"
+    return [
+        f"by removal it {way} (Wilcoxon, Holm-corrected p {row.p_holm:.2g}, {row.effect_name} {signed(row.effect)})"
+    ]
+
+
+def beside_random(comparison: Comparison, method: str) -> pd.Series | None:
+    """The test of a map beside the mean of random orders: comprehensiveness, main operator; None where there is none."""
+    table = comparison.tests
+    rows = table[
+        (table.operator == comparison.settings.operator)
+        & (table.metric == "comprehensiveness")
+        & (table.test == WILCOXON)
+        & (table.method_a == method)
+        & (table.method_b == RANDOM)
+    ]
+    return None if rows.empty else rows.iloc[0]
+
+
+def _said(values: Iterable[str]) -> tuple[str, ...]:
+    """What was said, the most frequent first, each once with how often."""
+    parts: Sequence[str] = [one for value in values for one in str(value).split("; ") if one]
+    counts = Counter(parts)
+    return tuple(one if n == 1 else f"{one} ({n} texts)" for one, n in counts.most_common())

@@ -1,0 +1,212 @@
+"""Causes: why attention and a prediction part, each recognised by a measurement that is shown with it.
+
+A cause is a fact about a model and one prediction; whether it touches a map is told by `place`, where the map ranks the
+tokens in question. Adding one means adding a file here, or decorating a function anywhere:
+
+    @causes.add(family="attention", source="…", look_at="value_norms")
+    def sink(case, *, threshold=0.3) -> Sign: ...
+
+look_at: the method to look at instead. Thresholds were set on planted models (benchmarks/CAUSES.md); a cause that is
+present need not be the only one, nor does it decide whether a map explains.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from jaxtyping import Float
+from torch import Tensor
+
+from attnprobe.attribution import Attribution
+from attnprobe.errors import AttnprobeError, InputError, nearest
+from attnprobe.example import Example
+from attnprobe.judgement.causes.case import Case
+from attnprobe.judgement.effects import N_ORDERS, Effects, effects_under
+from attnprobe.models.evaluator import Meter
+from attnprobe.models.model import Model
+from attnprobe.models.rows import CONTENT
+from attnprobe.registry import Registry
+from attnprobe.target import ResolvedTarget
+
+FAMILIES = ("attention", "route", "effect")
+
+causes = Registry("cause", "attnprobe.judgement.causes", facts=("look_at",))
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What was measured of one cause: the number, what it was held against, the tokens in question, and a sentence."""
+
+    present: bool
+    measure: float
+    threshold: float
+    units: tuple[int, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: whether it is present, its measure beside the threshold, the tokens in question, what to look at.
+
+    place: the best place of these tokens in the map's order of the units, 1 for the first; None where they are none.
+    """
+
+    name: str
+    present: bool
+    measure: float
+    threshold: float
+    units: tuple[int, ...]
+    sentence: str
+    look_at: str
+    place: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Causes:
+    """What was found of every cause, present or not. lacking: causes that could not be measured here, and why."""
+
+    found: tuple[Cause, ...]
+    lacking: Mapping[str, str]
+    method: str
+    target: str
+    operators: tuple[str, ...]
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    forward_passes: int = 0
+    backward_passes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the causes that are present."""
+        return tuple(cause.name for cause in self.found if cause.present)
+
+    def __getitem__(self, name: str) -> Cause:
+        for cause in self.found:
+            if cause.name == name:
+                return cause
+        if name in self.lacking:
+            raise InputError(f"'{name}' was not measured here: {self.lacking[name]}")
+        raise InputError(f"no cause is named '{name}'; {nearest(name, [cause.name for cause in self.found])}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a cause: cause, present, measure, threshold, units, place, look_at, sentence, then how it was found.
+
+        One that could not be measured has present None and the reason as its sentence.
+        """
+        rows = [
+            (c.name, c.present, c.measure, c.threshold, list(c.units), c.place, c.look_at, c.sentence)
+            for c in self.found
+        ]
+        rows += [
+            (name, None, math.nan, math.nan, [], None, causes[name].facts["look_at"], f"not measured: {why}")
+            for name, why in self.lacking.items()
+        ]
+        names = ["cause", "present", "measure", "threshold", "units", "place", "look_at", "sentence"]
+        frame = pd.DataFrame(rows, columns=names).astype({"present": "boolean", "place": "Int64"})
+        return frame.assign(
+            method=self.method,
+            target=self.target,
+            operators=", ".join(self.operators),
+            options=str(dict(self.options)),
+            seed=self.seed,
+            forward_passes=self.forward_passes,
+            backward_passes=self.backward_passes,
+        )
+
+
+def find_causes(
+    model: Model,
+    example: Example,
+    target: ResolvedTarget,
+    scores: Attribution | Float[Tensor, " token"],
+    *,
+    effects: Sequence[Effects] | None = None,
+    data: Sequence[Any] | None = None,
+    n_orders: int = N_ORDERS,
+    seed: int = 0,
+    only: Sequence[str] | None = None,
+) -> Causes:
+    """Every cause in the registry, measured on one prediction, and where the map `scores` ranks the tokens in question.
+
+    effects: what `unit_effects` gave under content operators, and under "value_zero" if it is at hand (None: under
+    "mean" and "resample", over n_orders orders). data: texts that resampling draws from. only: names of causes.
+    Errors: `InputError` for effects under no content operator, or a cause that does not exist.
+    """
+    with Meter() as meter:
+        if effects is None:
+            effects, _ = effects_under(
+                model, example, target, ("mean", "resample"), n_orders=n_orders, seed=seed, data=data
+            )
+        given = scores.scores if isinstance(scores, Attribution) else scores
+        case = Case(model, example, target, given, tuple(effects), data, n_orders, seed)
+        found, lacking = _measured(case, list(causes) if only is None else only)
+    return Causes(
+        found,
+        lacking,
+        scores.method if isinstance(scores, Attribution) else "given scores",
+        target.description,
+        tuple(e.operator for e in case.effects),
+        seed,
+        {"n_orders": n_orders},
+        meter.forward,
+        meter.backward,
+        meter.seconds,
+    )
+
+
+def _measured(case: Case, names: Sequence[str]) -> tuple[tuple[Cause, ...], dict[str, str]]:
+    if not case.content:
+        raise InputError(f"causes need effects under a content operator ({', '.join(CONTENT)}); got none")
+    found, lacking = [], dict[str, str]()
+    for name in names:
+        entry = causes[name]
+        try:
+            sign: Sign = entry.function(case)
+        except AttnprobeError as error:
+            lacking[name] = str(error)
+            continue
+        found.append(
+            Cause(
+                name,
+                sign.present,
+                sign.measure,
+                sign.threshold,
+                sign.units,
+                sign.sentence,
+                entry.facts["look_at"],
+                _place(case, sign.units),
+            )
+        )
+    return tuple(found), lacking
+
+
+def _place(case: Case, tokens: Sequence[int]) -> int | None:
+    """The best place of any of these tokens in the map's order; those of equal score share the later place."""
+    scores = case.scores[case.units]
+    places = [int((scores >= case.scores[token]).sum()) for token in tokens if token in case.units.tolist()]
+    return min(places, default=None)
+
+
+def named(words: Sequence[str]) -> str:
+    """Tokens in words, quoted: 'a', 'b' and 'c'.
+
+    >>> named(["a"]), named(["a", "b", "c"])
+    ("'a'", "'a', 'b' and 'c'")
+    """
+    quoted = [f"'{word}'" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}" if quoted else "no token"
+
+
+def sign_of(
+    case: Case, present: bool, measure: float, threshold: float, units: Sequence[int] | Tensor, sentence: str
+) -> Sign:
+    """A sign whose sentence may say {units}: the tokens in question."""
+    tokens = tuple(int(token) for token in units)
+    words = named([case.example.pieces[token] for token in tokens])
+    return Sign(bool(present), float(measure), threshold, tokens, sentence.replace("{units}", words))
+
+
+__all__ = ["FAMILIES", "Case", "Cause", "Causes", "Sign", "causes", "find_causes", "named", "sign_of"]

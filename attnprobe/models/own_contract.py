@@ -1,0 +1,69 @@
+"""What OwnModel asks of a network: how it is called, what it gives back, and that it heeds what it is told to hide.
+
+network(embeddings, is_token)            embeddings [batch token d_model], is_token [batch token] or None
+network(embeddings, written, is_token)   of an encoder-decoder
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from attnprobe.errors import InputError
+
+CALLED = {2: "network(embeddings, is_token)", 3: "network(embeddings, written, is_token)"}
+
+
+def check_call(network: nn.Module, n_arguments: int) -> None:
+    """Raise for a network whose forward cannot be called as OwnModel calls it."""
+    try:
+        signature = inspect.signature(network.forward)
+    except (TypeError, ValueError):  # nothing to look at: the call will show
+        return
+    try:
+        signature.bind(*[None] * n_arguments)
+    except TypeError as error:
+        raise InputError(
+            f"OwnModel calls {CALLED[n_arguments]}, embeddings [batch token d_model], and "
+            f"{type(network).__name__}.forward is {signature} ({error}); wrap it in a module with such a forward"
+        ) from None
+
+
+@contextmanager
+def told_embeddings(network: nn.Module) -> Iterator[None]:
+    """Within the block, a network that takes its input for ids is told that it gets embeddings."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "indices" not in str(error) or "Long" not in str(error):
+            raise
+        raise InputError(
+            f"{type(network).__name__} looked its input up in a table of embeddings, and OwnModel calls it with "
+            "embeddings [batch token d_model], so that they can be changed; take the look-up out of its forward"
+        ) from error
+
+
+def check_answer(name: str, answer: Tensor, names: tuple[str, ...] | None) -> None:
+    """Raise for outputs that the labels do not fit: classes without names, or names for other classes."""
+    if names is None and answer.ndim == 2:
+        raise InputError(
+            f"{name} gives {answer.shape[-1]} outputs for each input, not one of the vocabulary at every token; name "
+            "its classes: OwnModel(network, vocabulary, labels=[…])"
+        )
+    if names is not None and answer.ndim > 1 and answer.shape[-1] != len(names):
+        raise InputError(f"{name} has {answer.shape[-1]} outputs and {len(names)} labels; name each of them")
+
+
+def check_heeds(name: str, run: Callable[[Tensor | None], Tensor], n_tokens: int, device: torch.device) -> None:
+    """Raise for a network whose answer is the same bit for bit whatever is_token hides: removal would do nothing."""
+    if n_tokens < 2:
+        return
+    hidden = torch.ones(1, n_tokens, dtype=torch.bool, device=device)
+    hidden[:, 1:] = False
+    if torch.equal(run(None), run(hidden)):
+        raise InputError(
+            f"{name} gives the same answer whatever is_token hides, so hiding tokens takes nothing away; use the mask "
+            "in its attention (visible=padding_mask(is_token)), or another operator: 'mean', 'zero', 'delete'"
+        )

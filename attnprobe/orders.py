@@ -1,0 +1,133 @@
+"""Orders in which the tokens of an example are taken away: those of methods, and those that they are set beside.
+
+An order is said by ranks [unit]: which place each unit has in it, 0 first.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from attnprobe.attribution import Attribution
+from attnprobe.methods.controls import seed_of
+from attnprobe.study import Settings
+
+# So many units have all their sets looked at (2^8 passes); beyond, the oracle is greedy.
+EXACT_UNITS = 8
+# Random orders come from at least so many permutations that have nothing to do with one another.
+LEAST_DRAWS = 4
+
+Ranks = Int[np.ndarray, "order unit"]
+Answer = Callable[[Bool[np.ndarray, "set unit"]], Float[np.ndarray, " set"]]
+
+
+def ranks_of(attribution: Attribution) -> Int[np.ndarray, " unit"]:
+    """The place of each unit in a method's order, largest score first; equal scores in the order of the text."""
+    scores = attribution.scores[attribution.units]
+    return torch.argsort(torch.argsort(scores, descending=True, stable=True)).numpy()
+
+
+def random_ranks(n_units: int, n_orders: int, draw: np.random.Generator) -> Ranks:
+    """Random orders, each as likely as any other. A permutation gives all its rotations, forwards and backwards.
+
+    Rotations go through the same sets, so 2n orders of n units cost (n − 1)n sets instead of about four times as many;
+    and every unit is in every place equally often, which makes means more exact than independent orders do.
+    """
+    if n_orders == 0:
+        return np.zeros((0, n_units), dtype=int)
+    n_turns = max(1, min(n_units, n_orders // (2 * LEAST_DRAWS)))
+    turns = np.unique(np.arange(n_turns) * n_units // n_turns)
+    found: list[np.ndarray] = []
+    while len(found) < n_orders:
+        base = draw.permutation(n_units)
+        for turn in turns:
+            ranks = (base + turn) % n_units
+            found += [ranks, n_units - 1 - ranks]
+    return np.stack(found[:n_orders])
+
+
+def draw_for(attribution: Attribution, settings: Settings) -> np.random.Generator:
+    """Where random orders come from: other ones for another text of the same length."""
+    return np.random.default_rng([settings.seed, seed_of(attribution.example)])
+
+
+def as_attribution(like: Attribution, ranks: Int[np.ndarray, " unit"]) -> Attribution:
+    """An order as an attribution, for metrics that ask for one."""
+    scores = torch.zeros(like.example.n_tokens)
+    scores[like.units] = torch.from_numpy(len(ranks) - ranks).float()
+    return replace(like, scores=scores)
+
+
+def random_orders(like: Attribution, settings: Settings) -> list[Attribution]:
+    """`settings.n_random` random orders of the tokens of an example."""
+    n_units = int(like.units.sum())
+    found = random_ranks(n_units, settings.n_random, draw_for(like, settings))
+    return [as_attribution(like, ranks) for ranks in found]
+
+
+def foreign_ranks(mine: Attribution, other: Attribution) -> Int[np.ndarray, " unit"]:
+    """The order that a method's scores on another input give the units here, first unit to first unit.
+
+    Units that the other input does not have come last, in the order of the text.
+    """
+    n_units = int(mine.units.sum())
+    scores = other.scores[other.units][:n_units]
+    rest = torch.full((n_units - len(scores),), float(scores.min()) - 1 if len(scores) else 0.0)
+    return torch.argsort(torch.argsort(torch.cat([scores, rest]), descending=True, stable=True)).numpy()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an oracle looks for: the least (greatest) Σ_k weights[k] · number, with the top k units gone or `alone`."""
+
+    weights: Sequence[float]
+    alone: bool
+    low: bool
+
+
+def oracles(n_units: int, answer: Answer, wanted: Sequence[Wanted]) -> Ranks:
+    """The best orders: of few units the best of all for each wish, else a greedy one from the front and one from behind.
+
+    answer: the measured number with these units gone.
+    """
+    if n_units <= EXACT_UNITS:
+        values = answer(_all_sets(n_units))
+        # A set's complement stands as far from the end as the set from the beginning.
+        return np.stack([_exact(values[::-1] if one.alone else values, n_units, one) for one in wanted])
+    # Each time take away the unit without which the number is lowest; bring back the one with which it is highest.
+    return np.stack([_steps(n_units, answer), _steps(n_units, lambda back: -answer(~back))])
+
+
+def _all_sets(n_units: int) -> Bool[np.ndarray, "set unit"]:
+    return (np.arange(1 << n_units)[:, None] >> np.arange(n_units) & 1).astype(bool)
+
+
+def _exact(values: Float[np.ndarray, " set"], n: int, wanted: Wanted) -> Int[np.ndarray, " unit"]:
+    """Ranks of the best of all orders, by the best way to each set of the top units."""
+    sign = 1.0 if wanted.low else -1.0
+    best, last = np.zeros(1 << n), np.zeros(1 << n, dtype=int)
+    for one in range(1, 1 << n):
+        units = [unit for unit in range(n) if one >> unit & 1]
+        before = [best[one & ~(1 << unit)] for unit in units]
+        at = int(np.argmin(before))
+        best[one] = before[at] + sign * wanted.weights[len(units)] * values[one]
+        last[one] = units[at]
+    ranks, left = np.zeros(n, dtype=int), (1 << n) - 1
+    for place in range(n - 1, -1, -1):
+        ranks[last[left]] = place
+        left &= ~(1 << int(last[left]))
+    return ranks
+
+
+def _steps(n_units: int, cost: Answer) -> Int[np.ndarray, " unit"]:
+    """The place of each unit, where each time the unit is taken with which the cost is least."""
+    taken, ranks = np.zeros(n_units, dtype=bool), np.zeros(n_units, dtype=int)
+    for place in range(n_units):
+        left = np.flatnonzero(~taken)
+        sets = np.repeat(taken[None], len(left), axis=0)
+        sets[np.arange(len(left)), left] = True
+        unit = left[int(np.argmin(cost(sets)))]
+        taken[unit], ranks[unit] = True, place
+    return ranks

@@ -1,0 +1,289 @@
+"""Finished examples of a comparison on disk, so that one that was interrupted goes on where it broke off.
+
+A folder holds `settings.json` (what the comparison is of), `finished/00003/` (an example: all that was found, no
+pickle) and `attributions.csv` (the scores so far, for people). An example's folder gets its name when it is complete.
+"""
+
+import hashlib
+import inspect
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from attnprobe.attribution import Attribution
+from attnprobe.capture import Capture
+from attnprobe.errors import AttnprobeError, InputError
+from attnprobe.models.model import Model
+from attnprobe.planning import Plan
+from attnprobe.provenance import provenance
+from attnprobe.registry import Entry
+from attnprobe.study import Judged, Settings, Study
+
+SETTINGS, FINISHED, SCORES = "settings.json", "finished", "attributions.csv"
+# Numbers of a parameter that its fingerprint is made of; of larger ones, so many with equal steps between them.
+SAMPLED = 65_536
+Failures = list[tuple[str, str]]
+
+
+def fingerprint(plan: Plan, settings: Settings, **more: Any) -> dict[str, Any]:
+    """What the numbers of a comparison depend on, as JSON holds it; intervals are made anew each time, so not theirs."""
+    versions = provenance()
+    return {
+        "model": _digest_of_model(plan.model),
+        "texts": [_digest(example.text, example.pair, dict(example.inputs)) for example in plan.examples],
+        "target": str(plan.target) if plan.target.function is None else _said(plan.target.function),
+        "methods": {entry.name: _said_method(entry, options) for entry, options in plan.entries},
+        "operators": list(plan.operators),
+        "n_random": int(settings.n_random),
+        "seed": int(settings.seed),
+        "versions": {name: versions[name] for name in ("attnprobe", "torch", "transformers", "captum")},
+        **more,
+    }
+
+
+def _digest_of_model(model: Model) -> str:
+    found = hashlib.blake2b(model.name.encode(), digest_size=8)
+    for name, parameter in model.module.named_parameters():
+        flat = parameter.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // SAMPLED)]
+        found.update(f"{name}{tuple(parameter.shape)}{parameter.dtype}".encode() + _bytes(sample))
+    return found.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _digest(*given: Any) -> str:
+    return hashlib.blake2b("\0".join(_said(value) for value in given).encode(), digest_size=8).hexdigest()
+
+
+def _said_method(entry: Entry, options: Mapping[str, Any]) -> str:
+    return f"{_said(entry.function)} {_said(dict(options))}"
+
+
+def _said(value: Any) -> str:
+    """A value in words that are the same in another run: functions by name and code, tensors by their bytes."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_said(value[key])}" for key in sorted(value, key=str)) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return "[" + ", ".join(map(_said, value)) + "]"
+    if isinstance(value, Tensor):
+        return f"tensor {tuple(value.shape)} {hashlib.blake2b(_bytes(value.reshape(-1)), digest_size=8).hexdigest()}"
+    if inspect.isfunction(value):
+        return f"{value.__module__}.{value.__qualname__} {_code(value)}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _code(function: Callable[..., Any]) -> str:
+    """The code of a function of the caller's; that of ours goes with the version."""
+    if function.__module__.startswith("attnprobe."):
+        return ""
+    code = function.__code__
+    return hashlib.blake2b(code.co_code + repr(code.co_consts).encode(), digest_size=4).hexdigest()
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what two fingerprints differ, in words.
+
+    >>> differences({"seed": 0, "texts": ["a", "b"]}, {"seed": 1, "texts": ["a", "c"]})
+    ['seed was 0, is 1', 'text 2 is another one']
+    """
+    said = []
+    for name in dict.fromkeys([*was, *now]):
+        old, new = was.get(name), now.get(name)
+        if old == new:
+            continue
+        if name == "texts" and old and new and len(old) == len(new):
+            said.append(
+                f"text {next(i for i, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b)} is another one"
+            )
+        elif name == "texts":
+            said.append(f"there were {len(old or ())} texts, now there are {len(new or ())}")
+        elif isinstance(old, Mapping) and isinstance(new, Mapping):
+            said += [f"{name}: {word}" for word in _of_mappings(old, new)]
+        elif name == "model":
+            said.append("the model is another one, or its parameters have changed")
+        else:
+            said.append(f"{name} was {_words(old)}, is {_words(new)}")
+    return said
+
+
+def _of_mappings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    gone, added = [n for n in old if n not in new], [n for n in new if n not in old]
+    changed = [f"{n} was {old[n]}, is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return [f"{n} is gone" for n in gone] + [f"{n} is new" for n in added] + changed
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf:
+    """The folder of one comparison."""
+
+    folder: Path
+    plan: Plan
+
+    @classmethod
+    def opened(cls, folder: Path, plan: Plan, mark: Mapping[str, Any], resume: bool) -> "Shelf":
+        """The folder, with what an interrupted comparison of the same left there; resume=False: begun anew.
+
+        Errors: `InputError` where it holds another comparison, with the difference.
+        """
+        shelf, path = cls(folder, plan), folder / SETTINGS
+        was = _read(path) if resume else None
+        now = json.loads(json.dumps(mark))
+        if was is not None and was != now:
+            raise InputError(
+                f"the folder {folder} holds a comparison of something else: {'; '.join(differences(was, now))}. Give "
+                "another folder, or resume=False (--restart) to begin anew"
+            )
+        if was is None:
+            shutil.rmtree(folder / FINISHED, ignore_errors=True)
+        (folder / FINISHED).mkdir(parents=True, exist_ok=True)
+        (folder / SCORES).unlink(missing_ok=True)
+        _write(path, now)
+        return shelf
+
+    def read(self, index: int) -> tuple[Study, Failures] | None:
+        """A finished example, None where it is not there; what cannot be read is done again."""
+        place = self._place(index)
+        if not place.is_dir():
+            return None
+        try:
+            return self._study(
+                index, json.loads((place / "study.json").read_text("utf-8")), load_file(place / "study.st")
+            )
+        except (OSError, ValueError, KeyError, SafetensorError, AttnprobeError):
+            shutil.rmtree(place)
+            return None
+
+    def write(self, index: int, study: Study, failures: Failures) -> None:
+        """Put a finished example on disk; it is there as a whole or not at all."""
+        place = self._place(index)
+        stage = place.with_name(f".{place.name}")
+        shutil.rmtree(stage, ignore_errors=True)
+        replace(study.capture, example=replace(study.example, notes={}, inputs={})).save(stage)
+        tensors: dict[str, Tensor] = {}
+        facts = {
+            "attributions": [_put(a, f"a{i}", tensors) for i, a in enumerate(study.attributions)],
+            "judged": [_put_judged(j, f"j{i}", tensors) for i, j in enumerate(study.judged)],
+            "verdicts": study.verdicts.to_dict("list"),
+            "lacking": dict(study.lacking),
+            "failures": failures,
+        }
+        save_file(tensors, stage / "study.st")
+        (stage / "study.json").write_text(json.dumps(facts, default=_plain), encoding="utf-8")
+        stage.rename(place)
+
+    def append_scores(self, table: pd.DataFrame) -> None:
+        """The scores of one more example, for people who look while the work goes on."""
+        path = self.folder / SCORES
+        table.to_csv(path, mode="a", header=not path.exists(), index=False)
+
+    def _place(self, index: int) -> Path:
+        return self.folder / FINISHED / f"{index:05d}"
+
+    def _study(self, index: int, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Study, Failures]:
+        example, target = self.plan.examples[index], self.plan.targets[index]
+        options = {entry.name: given for entry, given in self.plan.entries}
+        known = {"example": example, "target": target}
+        attributions = [
+            Attribution(**_got(f, f"a{i}", tensors), options=options[f["method"]], **known)
+            for i, f in enumerate(facts["attributions"])
+        ]
+        study = Study(
+            **known,
+            attributions=tuple(attributions),
+            judged=tuple(_got_judged(f, f"j{i}", tensors) for i, f in enumerate(facts["judged"])),
+            capture=replace(Capture.load(self._place(index)), example=example),
+            verdicts=pd.DataFrame(facts["verdicts"]),
+            lacking=facts["lacking"],
+        )
+        return study, [(name, error) for name, error in facts["failures"]]
+
+
+TENSORS_OF_ATTRIBUTION = ("scores", "map", "standard_error")
+PLAIN = (
+    "method",
+    "family",
+    "signed",
+    "residual",
+    "fit",
+    "used",
+    "model",
+    "forward_passes",
+    "backward_passes",
+    "seconds",
+)
+
+
+def _put(attribution: Attribution, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for part in TENSORS_OF_ATTRIBUTION:
+        if (value := getattr(attribution, part)) is not None:
+            tensors[f"{name}.{part}"] = value.detach().clone().contiguous()
+    return {part: getattr(attribution, part) for part in PLAIN} | {"warnings": list(attribution.warnings)}
+
+
+def _got(facts: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    found = {part: tensors.get(f"{name}.{part}") for part in TENSORS_OF_ATTRIBUTION}
+    return {**facts, **found, "warnings": tuple(facts["warnings"])}
+
+
+def _put_judged(judged: Judged, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    arrays = {f"values.{m}": v for m, v in judged.values.items()} | {f"curves.{k}": v for k, v in judged.curves.items()}
+    arrays["effects"] = judged.effects
+    tensors.update({f"{name}.{part}": torch.from_numpy(np.ascontiguousarray(v)) for part, v in arrays.items()})
+    return {
+        "operator": judged.operator,
+        "roles": list(judged.roles),
+        "names": list(judged.names),
+        "metrics": list(judged.values),
+        "kinds": list(judged.curves),
+        "exact": list(judged.exact),
+    }
+
+
+def _got_judged(facts: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> Judged:
+    return Judged(
+        facts["operator"],
+        tuple(facts["roles"]),
+        tuple(facts["names"]),
+        {m: tensors[f"{name}.values.{m}"].numpy() for m in facts["metrics"]},
+        {k: tensors[f"{name}.curves.{k}"].numpy() for k in facts["kinds"]},
+        tensors[f"{name}.effects"].numpy(),
+        tuple(facts["exact"]),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not hold: a number of numpy's or torch's as it is, anything else in words."""
+    return value.item() if getattr(value, "size", 0) == 1 and hasattr(value, "item") else str(value)
+
+
+def _read(path: Path) -> Any:
+    """What a JSON file says, None where there is none that can be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, value: Any) -> None:
+    """A JSON file in the place of what was there, in one step."""
+    stage = path.with_name(f".{path.name}")
+    stage.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    stage.replace(path)

@@ -1,0 +1,54 @@
+"""Findings: a claim in words, whether the numbers support it, and the rows that it rests on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+
+from attnprobe.comparison import Comparison
+
+Verdict = Literal["yes", "no", "open", "explains", "misleads", "undecided"]
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A claim, whether the numbers support it, and the numbers.
+
+    topic: "explanation" (verdict: explains, misleads, undecided), else "attention", "removal", "agreement",
+    "operators", "tests" (verdict: yes, no, open). against: what speaks against the verdict. causes: of a map that
+    misleads, each with its measurement and what to look at instead.
+    """
+
+    topic: str
+    claim: str
+    verdict: Verdict
+    evidence: pd.DataFrame = field(repr=False)
+    against: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+
+
+def named(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> named(["raw_attention", "rollout"])
+    'raw attention and rollout'
+    """
+    words = [name.replace("_", " ") for name in names]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def scope(comparison: Comparison) -> str:
+    """What a claim is about."""
+    n = len(comparison.studies)
+    return "on this text" if n == 1 else f"on these {n} texts"
+
+
+def signed(value: float) -> str:
+    """A number with its sign and a true minus; zero has none.
+
+    >>> signed(-0.123), signed(-0.001)
+    ('\N{MINUS SIGN}0.12', '0.00')
+    """
+    text = f"{value:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
