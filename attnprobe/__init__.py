@@ -16,7 +16,9 @@ _HOMES = {
     "Example": "example",
     "Finding": "finding",
     "Keep": "attention.seam",
+    "Mechanism": "attention.mechanisms",
     "Model": "models.model",
+    "MultiHeadAttention": "attention.multihead",
     "Row": "models.rows",
     "Scores": "methods",
     "Site": "site",
@@ -48,6 +50,8 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from attnprobe.attention.mechanisms import Mechanism as Mechanism
+    from attnprobe.attention.multihead import MultiHeadAttention as MultiHeadAttention
     from attnprobe.attention.seam import Keep as Keep
     from attnprobe.attention_swap import swapped as swapped
     from attnprobe.attributing import attribute as attribute

@@ -33,7 +33,8 @@ class Passes(NamedTuple):
 def passes(model: Any, example: Any, method: Method, target: Any = None, **options: Any) -> Passes:
     """Forward and backward passes that `attribute` with the same arguments will run, told before it runs.
 
-    Equal rows are run once, so it may be fewer; a method that raises its steps until a tolerance is met may take more.
+    Equal rows are run once, so it may be fewer; a method that raises its steps until a tolerance is met may take more,
+    and so may the first call on a model or text, which finds out once what later ones know (position read, projections).
     Errors: as `attribute`, and `InputError` for a method that does not say.
     """
     model, entry, options, example, resolved = _asked(model, example, method, target, options)
@@ -59,6 +60,11 @@ def _asked(
             "tensors made in torch.inference_mode have no gradients; leave it (torch.no_grad does no harm)"
         )
     model = load(model)
+    if any(parameter.is_inference() for parameter in model.module.parameters()):
+        raise InputError(
+            f"parameters of {model.name} were made within torch.inference_mode, so that nothing can be watched or "
+            "differentiated through them; load the model outside of it"
+        )
     entry = methods.get_entry(method)
     options = entry.check_options(options)
     example = example if isinstance(example, Example) else model.example(example)
@@ -84,7 +90,7 @@ def attribute(
     """
     model, entry, options, example, resolved = _asked(model, example, method, target, options)
     rows_at_once = nullcontext() if batch_size is None else batch_rows(batch_size)
-    with Meter() as meter, rows_at_once, warnings.catch_warnings(record=True) as caught:
+    with Meter() as meter, rows_at_once, torch.enable_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answer = entry.function(model, example, resolved, **options)
     scores = answer if isinstance(answer, Scores) else Scores(answer)

@@ -9,19 +9,21 @@ from typing import Any
 import pandas as pd
 
 from attnprobe import judged_tables, paired_tables, tables, verdict_tables
-from attnprobe.choosing import Methods, Operators, operators_of
+from attnprobe.choosing import Methods, Operators
 from attnprobe.errors import InputError
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter
-from attnprobe.planning import plan_of
+from attnprobe.planning import Plan, plan_of
 from attnprobe.provenance import provenance
 from attnprobe.resuming import Shelf, fingerprint
 from attnprobe.running import run
 from attnprobe.study import Settings, Study
 from attnprobe.target import Target, as_target
 
-TABLES = ("operators", "agreement", "faithfulness", "positions", "curves", "tests", "stability")
-TABLES += ("verdicts", "verdict_shares", "checks", "costs", "failures")
+TABLES = (
+    *("operators", "agreement", "faithfulness", "positions", "curves", "tests", "stability"),
+    *("verdicts", "verdict_evidence", "verdict_shares", "checks", "costs", "failures"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,8 @@ class Comparison:
     main one), method, kind, share, mean, low, high, n. tests: operator, kind, metric, test, method_a, method_b, n,
     difference, statistic, p, p_holm, effect, effect_name. stability: ranked, metric, operator_a, kind_a, operator_b,
     kind_b, kendall_tau, low, high, spearman, spearman_low, spearman_high, n. verdicts: of each attention-derived map on
-    each example; verdict_shares: of the whole set. checks: check, where, value, tolerance, passed, n. costs: method,
+    each example, with what speaks against and causes; verdict_evidence: the same by operator; verdict_shares: of the
+    set, and the map beside random orders. checks: check, where, value, tolerance, passed, n. costs: method,
     forward_passes, backward_passes, seconds. failures: example_index, method (or "judging by removal"), error.
     """
 
@@ -55,6 +58,7 @@ class Comparison:
     tests: pd.DataFrame = field(repr=False)
     stability: pd.DataFrame = field(repr=False)
     verdicts: pd.DataFrame = field(repr=False)
+    verdict_evidence: pd.DataFrame = field(repr=False)
     verdict_shares: pd.DataFrame = field(repr=False)
     checks: pd.DataFrame = field(repr=False)
     costs: pd.DataFrame = field(repr=False)
@@ -132,37 +136,31 @@ def compare(
     an example, in whatever way, is a row in `failures`, and the others go on.
     """
     settings = Settings("", n_random, n_resamples, seed, "")
-    folder = _checked_folder(folder)
-    model = load(model)
-    plan = plan_of(model, examples, methods, as_target(target), options or {}, operators)
+    _check_folder(folder)
+    plan = plan_of(load(model), examples, methods, as_target(target), options or {}, operators)
     settings = replace(settings, operator=plan.operators[0], operators=plan.operators, target=str(plan.target))
-    shelf = None
-    if folder is not None:
-        shelf = Shelf.opened(folder, plan, fingerprint(plan, settings, verdicts=verdicts), resume)
+    shelf = _shelf(folder, plan, settings, verdicts, resume)
     with Meter() as meter:
         studies, failures = run(plan, settings, shelf, verdicts=verdicts, progress=progress)
     if not any(study.attributions for study in studies):
         raise InputError(f"no method gave an answer; the first said: {failures[0][2] if failures else 'nothing'}")
-    asked = operators_of(model, operators)
-    found = _tables(studies, settings) | {
-        "operators": judged_tables.operators(asked, plan.lacking, studies, settings),
-        "failures": pd.DataFrame(failures, columns=["example_index", "method", "error"]),
-    }
     return Comparison(
         model=plan.model.describe(),
         studies=tuple(studies),
         settings=settings,
         provenance=provenance(),
         seconds=meter.seconds,
-        **found,
+        failures=pd.DataFrame(failures, columns=["example_index", "method", "error"]),
+        **_tables(plan, studies, settings),
     )
 
 
-def _tables(studies: list[Study], settings: Settings) -> dict[str, pd.DataFrame]:
+def _tables(plan: Plan, studies: list[Study], settings: Settings) -> dict[str, pd.DataFrame]:
     positions = judged_tables.positions(studies, settings)
     faithfulness = judged_tables.faithfulness(studies, settings)
     verdicts = verdict_tables.verdicts(studies)
     return {
+        "operators": judged_tables.operators(plan.asked, plan.lacking, studies, settings),
         "agreement": tables.agreement(studies, settings),
         "faithfulness": faithfulness,
         "positions": positions,
@@ -170,17 +168,24 @@ def _tables(studies: list[Study], settings: Settings) -> dict[str, pd.DataFrame]
         "tests": paired_tables.tests(positions, settings),
         "stability": paired_tables.stability(studies, faithfulness, settings),
         "verdicts": verdicts,
+        "verdict_evidence": verdict_tables.evidence(studies),
         "verdict_shares": verdict_tables.shares(verdicts),
         "checks": tables.checks(studies),
         "costs": tables.costs(studies),
     }
 
 
-def _checked_folder(folder: str | Path | None) -> Path | None:
-    """The folder, or an `InputError` where a file is in its way."""
+def _check_folder(folder: str | Path | None) -> None:
+    """`InputError` where a file is in the way of the folder."""
     if folder is None:
-        return None
+        return
     there = next((path for path in (Path(folder), *Path(folder).parents) if path.exists()), Path())
     if not there.is_dir():
         raise InputError(f"folder={str(folder)!r}: {there} is a file; give a folder, or a path where there is nothing")
-    return Path(folder)
+
+
+def _shelf(folder: str | Path | None, plan: Plan, settings: Settings, verdicts: bool, resume: bool) -> Shelf | None:
+    """Where finished examples go, and come from."""
+    if folder is None:
+        return None
+    return Shelf.opened(Path(folder), plan, fingerprint(plan, settings, verdicts=verdicts), resume)

@@ -226,6 +226,7 @@ def _heatmap(means: pd.DataFrame, label: str, axes: Axes) -> None:
     sns.heatmap(
         means,
         vmin=min(0.0, float(means.min().min())),
+        vmax=float(means.max().max()) or 1.0,
         cmap=sequential(),
         annot=means.map(lambda value: number(value, 2)) if means.size <= 120 else None,
         fmt="",

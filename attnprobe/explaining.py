@@ -1,4 +1,4 @@
-"""Findings on explanations: for each attention-derived map, whether it explains the prediction, misleads, or neither."""
+"""Findings on explanations: for each attention-derived map, whether it explains, misleads, or neither."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ import pandas as pd
 from attnprobe.comparison import Comparison
 from attnprobe.judged_tables import RANDOM
 from attnprobe.significance import WILCOXON
+from attnprobe.verdict_tables import BETWEEN
 from attnprobe.wording import Finding, Verdict, named, scope, signed
 
 HALF = 0.5
@@ -47,11 +48,10 @@ def _of_many(comparison: Comparison, method: str, rows: pd.DataFrame) -> Finding
     most = [str(kind) for kind in mine.index if mine.low[kind] > HALF]
     verdict: Verdict = most[0] if most else "undecided"  # type: ignore[assignment]
     shares = ", ".join(_share(mine, kind, word) for kind, word in WORDS.items())
-    claim = f"{named([method])}, {scope(comparison)}, {shares}."
+    claim = f"{named([method])}, {scope(comparison)}, {shares}{_beside(mine)}."
     against = [*_against(mine, verdict), *_test(comparison, method, verdict), *_said(rows.against)[:LISTED]]
-    return Finding(
-        "explanation", claim[0].upper() + claim[1:], verdict, rows, tuple(against), _said(rows.causes)[:LISTED]
-    )
+    causes = _of_causes(rows)[:LISTED]
+    return Finding("explanation", claim[0].upper() + claim[1:], verdict, rows, tuple(against), causes)
 
 
 WORDS = {"explains": "explains", "misleads": "misleads on", "undecided": "is undecided on"}
@@ -59,13 +59,23 @@ WORDS = {"explains": "explains", "misleads": "misleads on", "undecided": "is und
 
 def _share(shares: pd.DataFrame, kind: str, word: str) -> str:
     row = shares.loc[kind]
-    return f"{word} {int(row['count'])} of {int(row.n)} ({row.share:.0%} [{row.low:.0%}, {row.high:.0%}])"
+    return f"{word} {row['count']} of {row.n} ({row.share:.0%} [{row.low:.0%}, {row.high:.0%}])"
+
+
+def _beside(shares: pd.DataFrame) -> str:
+    """How much of the effect its first units have, beside random orders, where there are enough texts for a test."""
+    row = shares.iloc[0]
+    if pd.isna(row.p_holm):
+        return ""
+    test = f"Wilcoxon, n = {row.n_tested}, Holm-corrected p {row.p_holm:.2g}, rank biserial {signed(row.effect)}"
+    return f"; beside random orders its first units have {signed(row.difference)} of the effect more ({test})"
 
 
 def _against(shares: pd.DataFrame, verdict: str) -> list[str]:
     """The texts that have another verdict."""
     others = [kind for kind in WORDS if kind != verdict and shares["count"][kind]]
-    return [f"{int(shares['count'][kind])} texts: {kind}" for kind in others] if verdict != "undecided" else []
+    counts = {kind: int(shares["count"][kind]) for kind in others} if verdict != "undecided" else {}
+    return [f"{n} text{'s' if n > 1 else ''}: {kind}" for kind, n in counts.items()]
 
 
 def _test(comparison: Comparison, method: str, verdict: str) -> list[str]:
@@ -77,13 +87,12 @@ def _test(comparison: Comparison, method: str, verdict: str) -> list[str]:
     if better == (verdict == "explains"):
         return []
     way = "beats random orders" if better else "does not surely beat random orders"
-    return [
-        f"by removal it {way} (Wilcoxon, Holm-corrected p {row.p_holm:.2g}, {row.effect_name} {signed(row.effect)})"
-    ]
+    test = f"Wilcoxon, Holm-corrected p {row.p_holm:.2g}, {row.effect_name} {signed(row.effect)}"
+    return [f"by removal it {way} ({test})"]
 
 
 def beside_random(comparison: Comparison, method: str) -> pd.Series | None:
-    """The test of a map beside the mean of random orders: comprehensiveness, main operator; None where there is none."""
+    """The test of a map beside the mean of random orders: comprehensiveness, main operator; None without one."""
     table = comparison.tests
     rows = table[
         (table.operator == comparison.settings.operator)
@@ -97,6 +106,18 @@ def beside_random(comparison: Comparison, method: str) -> pd.Series | None:
 
 def _said(values: Iterable[str]) -> tuple[str, ...]:
     """What was said, the most frequent first, each once with how often."""
-    parts: Sequence[str] = [one for value in values for one in str(value).split("; ") if one]
+    parts: Sequence[str] = [one for value in values for one in str(value).split(BETWEEN) if one]
     counts = Counter(parts)
     return tuple(one if n == 1 else f"{one} ({n} texts)" for one, n in counts.most_common())
+
+
+def _of_causes(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Each cause with the number of texts that show it, the most frequent first, and what it is on one of them."""
+    found: dict[str, list[str]] = {}
+    for cell in rows.causes:
+        for one in str(cell).split(BETWEEN):
+            name, colon, rest = one.partition(": ")
+            if colon:
+                found.setdefault(name, []).append(rest)
+    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+    return tuple(f"{name} on {len(said)} of {len(rows)} texts; on the first: {said[0]}" for name, said in ordered)

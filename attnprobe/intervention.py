@@ -138,9 +138,8 @@ def knock_out(
             raise EditError(f"{site.place}: the knock-out leaves a query with nothing to look at; leave it one key")
         return hide(site, cut, before & ~cut)  # what is cut stays hidden from the edits that follow
 
-    return Intervention(
-        f"knock out queries {query_index} to keys {key_index}", change, numbers(layers, "layer"), **where
-    )  # type: ignore[arg-type]
+    name = f"knock out queries {query_index} to keys {key_index}"
+    return Intervention(name, change, numbers(layers, "layer"), **where)  # type: ignore[arg-type]
 
 
 def uniform(*, layers: Index = None, heads: Index = None, **where: str) -> Intervention:

@@ -88,7 +88,7 @@ def _positions(index: int, judged: Judged, metric: str) -> list[tuple[Any, ...]]
 def faithfulness(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
     """A row an operator, metric and method, beside the controls of the same texts; see `Comparison` for the columns."""
     known = positions(studies, settings)
-    cells = {key: rows for key, rows in known.groupby(["operator", "metric", "method"], sort=False)}
+    cells = dict(iter(known.groupby(["operator", "metric", "method"], sort=False)))
     keys = [(o, m, name) for o in settings.operators for m in by_default(metrics) for name in names_of(studies)]
     parts = [cells.get(key, known.iloc[:0]) for key in keys]
     value, difference, place = (

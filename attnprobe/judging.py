@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -100,7 +101,7 @@ def _bin_weights(n_units: int) -> list[float]:
 def _area_weights(n_units: int) -> list[float]:
     sizes = _area_sizes(n_units)
     weights = [0.0] * (n_units + 1)
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         weights[before] += (after - before) / 2
         weights[after] += (after - before) / 2
     return weights

@@ -9,8 +9,8 @@ A row a query, a column a key; paper: hidden. The darker, the fewer layers it ta
 2
 """
 
-import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seaborn as sns
@@ -18,11 +18,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from attnprobe.appearance import BAND, MAP_FROM, MAP_TO, MUTED, NARROW_SPACE, number
+from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.reach import reach
-from attnprobe.colours import mixed
+from attnprobe.colours import diverging, mixed, sequential
 from attnprobe.errors import InputError
 
 # With more tokens than this, lines between the cells and names at the axes hide more than they show.
@@ -83,6 +85,69 @@ def mask_gallery(masks: Mapping[str, Tensor], *, n_layers: int = 2, residual: bo
     return rows
 
 
+def map_gallery(
+    names: Sequence[Any],
+    query: Tensor,
+    key: Tensor,
+    *,
+    visible: Tensor | None = None,
+    tokens: Sequence[str] | None = None,
+) -> list[Axes]:
+    """The maps of several mechanisms on the same query and key [token d_head], side by side on one scale.
+
+    names: of mechanisms, or `Mechanism`s with their options. visible: a mask [query key], causal=True where that is
+    what a mechanism takes. Weights below 0 (nystrom, linformer) are of the other colour. Errors: `InputError` for a
+    mechanism that cannot keep the mask.
+    """
+    chosen = [Mechanism.of(name) for name in names]
+    if not chosen or query.ndim != 2:
+        raise InputError(f"a gallery shows maps of mechanisms on one query [token d_head], got {tuple(query.shape)}")
+    maps = []
+    for mechanism in chosen:
+        under, mask = mechanism.under(visible, query.shape[-2], key.shape[-2])
+        keys = query if mechanism.entry.facts.get("shared") else key
+        maps.append(under.weights(query, keys, mask).detach().double().cpu().numpy())
+    lowest = min(float(one.min()) for one in maps)
+    colours, low = (sequential(MAP_TO, MAP_FROM), 0.0) if lowest >= -1e-9 else (diverging(root=False), -1.0)
+    panels = [ax for row in _panels(-(-len(maps) // 3), min(3, len(maps))) for ax in row]
+    for spare in panels[len(maps) :]:
+        spare.remove()
+    for mechanism, weights, axes in zip(chosen, maps, panels, strict=False):
+        _draw_map(weights, low, colours, tokens, axes)
+        title = repr(mechanism).removeprefix("Mechanism.of(").removesuffix(")").replace("'", "")
+        axes.set_title(title, fontsize=9, color=MUTED, loc="left")
+    return panels[: len(maps)]
+
+
+def _draw_map(weights: np.ndarray, low: float, colours: Any, tokens: Sequence[str] | None, axes: Axes) -> None:
+    names = [list(tokens) if tokens is not None else _step(n) for n in weights.shape]
+    sns.heatmap(
+        weights,
+        vmin=low,
+        vmax=1,
+        cmap=colours,
+        square=True,
+        linewidths=0.5 if max(weights.shape) <= FEW else 0,
+        linecolor=BAND,
+        yticklabels=names[0],
+        xticklabels=names[1],
+        cbar_kws={"label": "weight", "shrink": 0.7},
+        ax=axes,
+    )
+    axes.set(xlabel="key", ylabel="query")
+    axes.tick_params(axis="y", rotation=0)
+    axes.tick_params(axis="x", rotation=45 if tokens is not None else 0)
+
+
+def _step(n: int) -> int:
+    """How many tokens lie between two names at an axis: 1, 2, 5, 10, … so that there are ten at most.
+
+    >>> [_step(n) for n in (8, 16, 48, 100, 1000)]
+    [1, 2, 5, 10, 100]
+    """
+    return next(step for size in (1, 10, 100, 1000, 10_000) for step in (size, 2 * size, 5 * size) if n <= 10 * step)
+
+
 def _panels(n_rows: int, n_columns: int) -> list[tuple[Axes, ...]]:
     """Axes of a figure of their own, without pyplot: nothing has to be closed."""
     figure = Figure(figsize=(PANEL * 1.25 * n_columns, PANEL * n_rows), layout="constrained")
@@ -125,15 +190,19 @@ def _draw(first: np.ndarray, n_layers: int, tokens: Sequence[str] | None, axes: 
         square=True,
         linewidths=0.5 if max(first.shape) <= FEW else 0,
         linecolor=BAND,
-        xticklabels=list(tokens) if tokens is not None else math.ceil(n_keys / 8),
-        yticklabels=list(tokens) if tokens is not None else math.ceil(n_queries / 8),
+        xticklabels=list(tokens) if tokens is not None else _step(n_keys),
+        yticklabels=list(tokens) if tokens is not None else _step(n_queries),
         cbar=n_layers > 1,
         cbar_kws={"label": "layers until seen (0: not)", "ticks": range(n_layers + 1), "shrink": 0.7},
         ax=axes,
     )
     if (bar := axes.collections[0].colorbar) is not None:
         bar.ax.minorticks_off()
-        bar.outline.set_visible(True)  # 0 has the colour of the paper
+        # 0 has the colour of the paper: without a frame its box would not be seen.
+        bar.ax.add_patch(
+            Rectangle((0, -0.5), 1, n_layers + 1, fill=False, edgecolor=MUTED, linewidth=0.8, clip_on=False)
+        )
+        bar.ax.axhline(0.5, color=MUTED, linewidth=0.8)
     axes.set(xlabel="key", ylabel="query")
     axes.tick_params(axis="y", rotation=0)
     return axes

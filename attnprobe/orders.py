@@ -88,7 +88,7 @@ class Wanted:
 
 
 def oracles(n_units: int, answer: Answer, wanted: Sequence[Wanted]) -> Ranks:
-    """The best orders: of few units the best of all for each wish, else a greedy one from the front and one from behind.
+    """The best orders: of few units the best of all for each wish, else two greedy ones, from both ends.
 
     answer: the measured number with these units gone.
     """
@@ -96,8 +96,7 @@ def oracles(n_units: int, answer: Answer, wanted: Sequence[Wanted]) -> Ranks:
         values = answer(_all_sets(n_units))
         # A set's complement stands as far from the end as the set from the beginning.
         return np.stack([_exact(values[::-1] if one.alone else values, n_units, one) for one in wanted])
-    # Each time take away the unit without which the number is lowest; bring back the one with which it is highest.
-    return np.stack([_steps(n_units, answer), _steps(n_units, lambda back: -answer(~back))])
+    return _greedy(n_units, answer)
 
 
 def _all_sets(n_units: int) -> Bool[np.ndarray, "set unit"]:
@@ -121,13 +120,19 @@ def _exact(values: Float[np.ndarray, " set"], n: int, wanted: Wanted) -> Int[np.
     return ranks
 
 
-def _steps(n_units: int, cost: Answer) -> Int[np.ndarray, " unit"]:
-    """The place of each unit, where each time the unit is taken with which the cost is least."""
-    taken, ranks = np.zeros(n_units, dtype=bool), np.zeros(n_units, dtype=int)
+def _greedy(n_units: int, answer: Answer) -> Ranks:
+    """Two orders: each time take away the unit without which the number is lowest; bring back that with which highest.
+
+    Both take a step in one evaluation.
+    """
+    taken, ranks = np.zeros((2, n_units), dtype=bool), np.zeros((2, n_units), dtype=int)
     for place in range(n_units):
-        left = np.flatnonzero(~taken)
-        sets = np.repeat(taken[None], len(left), axis=0)
-        sets[np.arange(len(left)), left] = True
-        unit = left[int(np.argmin(cost(sets)))]
-        taken[unit], ranks[unit] = True, place
+        left = [np.flatnonzero(~row) for row in taken]
+        sets = [np.repeat(row[None], len(units), axis=0) for row, units in zip(taken, left, strict=True)]
+        for one, units in zip(sets, left, strict=True):
+            one[np.arange(len(units)), units] = True
+        numbers = answer(np.concatenate([sets[0], ~sets[1]]))
+        best = (int(np.argmin(numbers[: len(left[0])])), int(np.argmax(numbers[len(left[0]) :])))
+        for order, at in enumerate(best):
+            taken[order, left[order][at]], ranks[order, left[order][at]] = True, place
     return ranks

@@ -25,8 +25,8 @@ from attnprobe.target import ResolvedTarget, Target
 class Plan:
     """What is to be done, everything checked that can be checked before any work.
 
-    operators: the main one first, then the others that work on at least one example. lacking: for each example the
-    operators that do not work on it, with the reason.
+    asked: the operators that were asked for. operators: the main one first, then the others that work on at least one
+    example. lacking: for each example the operators that do not work on it, with the reason.
     """
 
     model: Model
@@ -34,6 +34,7 @@ class Plan:
     targets: list[ResolvedTarget]
     entries: list[tuple[Entry, dict[str, Any]]]
     target: Target
+    asked: tuple[str, ...]
     operators: tuple[str, ...]
     lacking: list[dict[str, str]]
 
@@ -70,7 +71,7 @@ def plan_of(
             lacking.append(_lacking(model, read[-1], targets[-1], named))
         except AttnprobeError as error:
             raise InputError(f"text {index + 1} of {len(given)}: {error}" if len(given) > 1 else str(error)) from error
-    return Plan(model, read, targets, entries, target, _ordered(named, lacking), lacking)
+    return Plan(model, read, targets, entries, target, tuple(named), _ordered(named, lacking), lacking)
 
 
 def blank(example: Example, target: ResolvedTarget) -> Attribution:

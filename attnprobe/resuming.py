@@ -37,7 +37,7 @@ Failures = list[tuple[str, str]]
 
 
 def fingerprint(plan: Plan, settings: Settings, **more: Any) -> dict[str, Any]:
-    """What the numbers of a comparison depend on, as JSON holds it; intervals are made anew each time, so not theirs."""
+    """What the numbers of a comparison depend on, as JSON holds it; intervals are made anew, so not what they take."""
     versions = provenance()
     return {
         "model": _digest_of_model(plan.model),
@@ -106,9 +106,8 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if old == new:
             continue
         if name == "texts" and old and new and len(old) == len(new):
-            said.append(
-                f"text {next(i for i, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b)} is another one"
-            )
+            first = next(i for i, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b)
+            said.append(f"text {first} is another one")
         elif name == "texts":
             said.append(f"there were {len(old or ())} texts, now there are {len(new or ())}")
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -164,9 +163,8 @@ class Shelf:
         if not place.is_dir():
             return None
         try:
-            return self._study(
-                index, json.loads((place / "study.json").read_text("utf-8")), load_file(place / "study.st")
-            )
+            facts = json.loads((place / "study.json").read_text("utf-8"))
+            return self._study(index, facts, load_file(place / "study.st"))
         except (OSError, ValueError, KeyError, SafetensorError, AttnprobeError):
             shutil.rmtree(place)
             return None
@@ -182,6 +180,7 @@ class Shelf:
             "attributions": [_put(a, f"a{i}", tensors) for i, a in enumerate(study.attributions)],
             "judged": [_put_judged(j, f"j{i}", tensors) for i, j in enumerate(study.judged)],
             "verdicts": study.verdicts.to_dict("list"),
+            "evidence": study.evidence.to_dict("list"),
             "lacking": dict(study.lacking),
             "failures": failures,
         }
@@ -200,7 +199,7 @@ class Shelf:
     def _study(self, index: int, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Study, Failures]:
         example, target = self.plan.examples[index], self.plan.targets[index]
         options = {entry.name: given for entry, given in self.plan.entries}
-        known = {"example": example, "target": target}
+        known: dict[str, Any] = {"example": example, "target": target}
         attributions = [
             Attribution(**_got(f, f"a{i}", tensors), options=options[f["method"]], **known)
             for i, f in enumerate(facts["attributions"])
@@ -211,6 +210,7 @@ class Shelf:
             judged=tuple(_got_judged(f, f"j{i}", tensors) for i, f in enumerate(facts["judged"])),
             capture=replace(Capture.load(self._place(index)), example=example),
             verdicts=pd.DataFrame(facts["verdicts"]),
+            evidence=pd.DataFrame(facts["evidence"]),
             lacking=facts["lacking"],
         )
         return study, [(name, error) for name, error in facts["failures"]]

@@ -19,7 +19,7 @@ def of_operators(comparison: Comparison) -> Finding | None:
     rows = table[(table.ranked == "methods") & (table.metric == "comprehensiveness") & table.kendall_tau.notna()]
     if rows.empty:
         return None
-    least = rows.loc[rows.kendall_tau.idxmin()]
+    least = rows.sort_values("kendall_tau", kind="stable").iloc[0]
     verdict: Verdict = "yes" if least.kendall_tau >= ALIKE else "no" if least.kendall_tau <= 0 else "open"
     claim = {
         "yes": "The order of the methods hardly depends on how tokens are removed",
@@ -29,9 +29,8 @@ def of_operators(comparison: Comparison) -> Finding | None:
     pair = f"{least.operator_a} ({least.kind_a}) and {least.operator_b} ({least.kind_b})"
     claim += f": by comprehensiveness under {pair} Kendall's τ is {signed(least.kendall_tau)}"
     claim += " at least" if len(rows) > 1 else ""
-    return Finding(
-        "operators", f"{claim}, {int(least.n)} methods, {scope(comparison)}.{_lacking(comparison)}", verdict, rows
-    )
+    claim += f", {int(least.n)} methods, {scope(comparison)}.{_lacking(comparison)}"
+    return Finding("operators", claim, verdict, rows)
 
 
 def _lacking(comparison: Comparison) -> str:

@@ -62,8 +62,8 @@ class Work:
             found, failed = self.attributed(index)
             failed = list(failed)
             judged = self._judged(index, found, foreign, failed)
-            verdicts = self._verdicts(index, found, failed)
-        study = Study(example, target, tuple(found), judged, capture, verdicts, plan.lacking[index])
+            verdicts, evidence = self._verdicts(index, found, failed)
+        study = Study(example, target, tuple(found), judged, capture, verdicts, evidence, plan.lacking[index])
         return study, failed
 
     def _judged(
@@ -79,15 +79,17 @@ class Work:
             self.bar.update()
         return tuple(judged)
 
-    def _verdicts(self, index: int, found: Sequence[Attribution], failed: Failures) -> pd.DataFrame:
+    def _verdicts(
+        self, index: int, found: Sequence[Attribution], failed: Failures
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
         if not self.verdicts:
-            return pd.DataFrame()
+            return pd.DataFrame(), pd.DataFrame()
         try:
             others = [example for at, example in enumerate(self.plan.examples) if at != index]
             return verdict_tables.judged(self.plan.model, found, others, self.settings.seed)
         except AttnprobeError as error:
             failed.append((VERDICTS, str(error)))
-            return pd.DataFrame()
+            return pd.DataFrame(), pd.DataFrame()
         finally:
             self.bar.update()
 

@@ -18,7 +18,7 @@ from attnprobe.intervals import MIN_TEXTS
 
 WILCOXON, PERMUTATION = TESTS = ("wilcoxon", "permutation")
 EFFECTS = {WILCOXON: "rank biserial", PERMUTATION: "Cohen's dz"}
-# Sign flips that a permutation test draws; where there are no more than these (13 pairs), all of them: then it is exact.
+# Sign flips that a permutation test draws; where there are no more than these (13 pairs) it takes all and is exact.
 N_FLIPS = 9999
 # Numbers of a null distribution that are in memory at once.
 AT_ONCE = 4_000_000
@@ -68,19 +68,26 @@ def paired_columns(differences: Differences, *, test: str = WILCOXON, seed: int 
         found = _wilcoxon(stacked) if test == WILCOXON else _flips(stacked, seed)
         p_of.update(zip(mine, zip(*found, strict=True), strict=True))
     effect = rank_biserial if test == WILCOXON else cohens_dz
+    means = [float(d.mean()) if len(d) else math.nan for d in known]
     return [
-        Paired(test, len(d), float(d.mean()) if len(d) else math.nan, *map(float, p_of[number]), effect(d))
+        Paired(test, len(d), means[number], float(p_of[number][0]), float(p_of[number][1]), effect(d))
         for number, d in enumerate(known)
     ]
 
 
 def _wilcoxon(differences: Differences) -> tuple[np.ndarray, np.ndarray]:
     """Statistic and p of each column; p is 1 where all differences are 0."""
-    constant = (differences == 0).all(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        statistic, p = (np.array(v) for v in stats.wilcoxon(differences, axis=0))
-    return np.where(constant, 0.0, statistic), np.where(constant, 1.0, p)
+    found = []
+    # One by one: of several columns scipy chooses between the exact and the approximate way once for all.
+    for column in differences.T:
+        if (column == 0).all():
+            found.append((0.0, 1.0))
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one = stats.wilcoxon(column)
+        found.append((float(one.statistic), float(one.pvalue)))
+    return np.array([s for s, _ in found]), np.array([p for _, p in found])
 
 
 def _flips(differences: Differences, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +105,7 @@ def _flips(differences: Differences, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def holm(p: Numbers) -> list[float]:
-    """p-values corrected for their number (Holm 1979): the i-th smallest of m times m − i + 1, never falling; NaN stays.
+    """p-values corrected for their number (Holm 1979): the i-th smallest of m times m − i + 1, never falling.
 
     >>> [round(v, 3) for v in holm([0.01, 0.04, 0.03, float("nan")])]
     [0.03, 0.06, 0.06, nan]
@@ -111,7 +118,7 @@ def holm(p: Numbers) -> list[float]:
 
 
 def rank_biserial(differences: Numbers) -> float:
-    """Matched-pairs rank biserial: (ranks of positive − of negative differences) / all, by size; -1 to 1; 0 where all 0.
+    """Matched-pairs rank biserial: (ranks of positive − of negative differences) / all, by size; -1 to 1.
 
     >>> rank_biserial([3.0, 2.0, -1.0])
     0.6666666666666666
@@ -133,15 +140,3 @@ def cohens_dz(differences: Numbers) -> float:
     known = known[~np.isnan(known)]
     spread = known.std(ddof=1) if len(known) > 1 else 0.0
     return float(known.mean() / spread) if spread > 0 else math.nan
-
-
-def share(count: int, n: int) -> tuple[float, float, float]:
-    """A share with its 95 % Wilson interval (scipy.stats.binomtest): (share, low, high); NaN of nothing.
-
-    >>> [round(v, 3) for v in share(0, 340)]
-    [0.0, 0.0, 0.011]
-    """
-    if n == 0:
-        return math.nan, math.nan, math.nan
-    found = stats.binomtest(count, n).proportion_ci(0.95, method="wilson")
-    return count / n, max(0.0, float(found.low)), min(1.0, float(found.high))

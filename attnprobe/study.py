@@ -104,7 +104,8 @@ class Judged:
 class Study:
     """One example: its target, what each method said, how all orders stood up under each operator, and the verdicts.
 
-    verdicts: a row a map; empty where no map was judged. lacking: operators that do not work here, with the reason.
+    verdicts: a row a map; evidence: a row a map and operator; empty where no map was judged. lacking: operators that
+    do not work here, with the reason.
     """
 
     example: Example
@@ -113,6 +114,7 @@ class Study:
     judged: tuple[Judged, ...] = field(repr=False)
     capture: Capture = field(repr=False)
     verdicts: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
+    evidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
     lacking: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     def attribution(self, method: str) -> Attribution | None:

@@ -6,7 +6,8 @@
 >>> swap_panels(found)[0].figure.savefig("swaps.svg")                                # doctest: +SKIP
 """
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnprobe.appearance import INK, MUTED, look, number, signed
+from attnprobe.appearance import BAND, INK, MUTED, look, number, signed
 from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError, nearest
 from attnprobe.swapping import ALL, Swap
@@ -28,7 +29,9 @@ MEASURES: dict[str, tuple[str, str, float | None, float | None]] = {
     "kendall_tau": ("Kendall’s τ", "Kendall’s τ of the scores before and after", -1, 1),
 }
 SIGNED = ("change", "kendall_tau")
-PANELS = (("kept", ""), ("kl", ""), ("kendall_tau", "raw_attention"), ("kendall_tau", "input_x_gradient"))
+PANELS = (("kept", ""), ("kl", ""))  # and Kendall's tau of each method that is there
+NOTHING = 1e-9  # what is less is rounding
+LINE = 22  # letters of a mechanism's name on one line
 
 
 def swap_heatmap(
@@ -51,21 +54,26 @@ def swap_heatmap(
     # The more a prediction moved, the darker: what was kept is paper.
     colours = diverging(root=False) if measure in SIGNED else sequential()
     write = signed if measure in SIGNED else number
-    size = float(means.abs().max().fillna(0).max()) or 1.0
-    axes = ax or _axes(means.shape, 1)[0]
+    size = float(means.abs().max().fillna(0).max())
+    size = 1.0 if size < NOTHING else size
+    names = [_wrapped(column) for column in means.columns]
+    axes = ax or _axes(means.shape, 1, names)[0]
     sns.heatmap(
         means,
         vmin=-size if low is None else low,
         vmax=size if high is None else high,
         cmap=colours.reversed() if measure == "kept" else colours,
-        annot=means.map(lambda x: "" if x != x else write(x, 2)),
+        annot=means.map(lambda x: "" if x != x else _cell(x, write)),
         fmt="",
         linewidths=1,
+        linecolor=BAND,
         annot_kws={"color": INK, "fontsize": 8},
         cbar_kws={"label": short},
-        xticklabels=[column.replace(" (", "\n(") for column in means.columns],
+        xticklabels=names,
         ax=axes,
     )
+    for i, j in zip(*means.isna().to_numpy().nonzero(), strict=True):
+        axes.text(j + 0.5, i + 0.5, "–", ha="center", va="center", color=MUTED, fontsize=8)
     title = f"{look(method).label}: {name}" if (method := rows.method.iloc[0]) else name
     axes.set_title(f"{title}; mean of {int(rows.n.max())} texts", fontsize=9, color=MUTED, loc="left")
     axes.set(xlabel="", ylabel="")
@@ -76,18 +84,24 @@ def swap_heatmap(
 
 
 def swap_panels(
-    swaps: pd.DataFrame | Swap | Sequence[Swap], *, panels: Sequence[tuple[str, str]] = PANELS
+    swaps: pd.DataFrame | Swap | Sequence[Swap], *, panels: Sequence[tuple[str, str]] | None = None
 ) -> list[Axes]:
-    """Several heat maps side by side, each of a measure and a method ("": none); what is not there falls out."""
+    """Several heat maps side by side, each of a measure and a method ("": none); what has no number falls out.
+
+    panels: default: what was kept, the KL divergence, and Kendall's tau of each method.
+    """
     table = _frame(swaps)
-    there = set(zip(table.measure, table.method, strict=True))
-    shown = [panel for panel in panels if panel in there]
+    given = table[table["mean"].notna()]
+    there = list(dict.fromkeys(zip(given.measure, given.method, strict=True)))
+    wanted = [*PANELS, *(panel for panel in there if panel[0] == "kendall_tau")] if panels is None else panels
+    shown = [panel for panel in wanted if panel in there]
     if not shown:
-        raise InputError(f"the swaps have none of {', '.join(measure for measure, _ in panels)}")
+        raise InputError(f"the swaps have none of {', '.join(measure for measure, _ in wanted)}")
     shape = len(set(_labels(table))), table.mechanism.nunique()
+    names = list(map(_wrapped, table.mechanism.unique()))
     return [
         swap_heatmap(table, measure=measure, method=method, ax=axes)
-        for (measure, method), axes in zip(shown, _axes(shape, len(shown)), strict=True)
+        for (measure, method), axes in zip(shown, _axes(shape, len(shown), names), strict=True)
     ]
 
 
@@ -133,11 +147,25 @@ def _labels(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _axes(shape: tuple[int, int], n_panels: int) -> list[Any]:
+def _cell(x: float, write: Callable[[float, int], str]) -> str:
+    """A number of two decimals; a small one that is not 0 by its size, as 3e-03."""
+    if abs(x) < NOTHING or abs(x) >= 0.005:
+        return write(0.0 if abs(x) < NOTHING else x, 2)
+    return f"{x:.0e}".replace("e-0", "e-").replace("-", "−")
+
+
+def _wrapped(name: str) -> str:
+    """A mechanism's name on lines of some letters each, options under it."""
+    first, *rest = name.split(" (", 1)
+    return "\n".join([first, *textwrap.wrap(f"({rest[0]}", LINE)]) if rest else first
+
+
+def _axes(shape: tuple[int, int], n_panels: int, names: Sequence[str]) -> list[Any]:
     """Axes of a figure of their own, two panels a row, without pyplot: nothing has to be closed."""
     columns = min(2, n_panels)
     lines = -(-n_panels // columns)
-    width, height = max(5.6, 3.0 + 0.62 * shape[1]), 2.2 + 0.3 * shape[0]
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    width, height = max(5.6, 3.0 + 0.62 * shape[1]), 1.2 + 0.075 * longest + 0.32 * shape[0]
     figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
     axes = list(figure.subplots(lines, columns, squeeze=False).flat)
     for spare in axes[n_panels:]:

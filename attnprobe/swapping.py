@@ -192,8 +192,8 @@ def _without_effect(still: Sequence[_Place], places: Sequence[_Place], read: Seq
     lengths = sorted({example.n_tokens for example in read})
     return (
         f"{still[0].edit.name} is the same as full attention at this length ({lengths[0]} to {lengths[-1]} tokens)"
-        f" {where}: nothing moved; a k, window, landmarks or recent tokens of the text's length change nothing, nor does "
-        "temperature 1"
+        f" {where}: nothing moved; a k, window, landmarks or recent tokens of the text's length change nothing, and "
+        "temperature 1 does not either"
     )
 
 

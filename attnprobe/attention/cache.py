@@ -63,7 +63,7 @@ def grouped_query_attention(
 
 @dataclass(frozen=True, eq=False)
 class KeyValueCache:
-    """Keys and values of the tokens so far; `append` gives a new cache and leaves this one as it is.
+    """Keys and values of the tokens so far. `append` leaves this cache as it is and gives a new one.
 
     window: a query sees the last `window` tokens, its own among them (None: all); n_sinks: and the first few.
     position [kept]: which token each kept key is; n_seen: how many were appended; n_new: how many of them last.
@@ -88,6 +88,12 @@ class KeyValueCache:
         if self.n_sinks and self.window is None:
             raise InputError(f"a cache without a window keeps every token; give window=… with n_sinks={self.n_sinks}")
 
+    def __repr__(self) -> str:
+        """How many tokens it has seen and keeps, and how many numbers that is."""
+        kept = 0 if self.position is None else len(self.position)
+        window = "" if self.window is None else f", window={self.window}, n_sinks={self.n_sinks}"
+        return f"KeyValueCache({self.n_seen} tokens seen, {kept} kept{window}, {self.n_numbers} numbers)"
+
     def append(
         self, key: Float[Tensor, "*batch kv_head new d_head"], value: Float[Tensor, "*batch kv_head new d_value"]
     ) -> "KeyValueCache":
@@ -111,7 +117,10 @@ class KeyValueCache:
         Weights are over the kept tokens (`position`); scale: default 1/sqrt(d_head).
         """
         if self.key is None or self.value is None or self.position is None:
-            raise InputError("the cache is empty; append the key and value of a token before its query attends")
+            raise InputError(
+                "the cache is empty; append the key and value of a token before its query attends. append gives a new "
+                "cache and leaves this one as it is: cache = cache.append(key, value)"
+            )
         n_queries, most = query.shape[-2], self.n_seen if self.window is None else self.n_new
         if n_queries > most:
             raise InputError(f"{n_queries} queries, but the keys of the last {most} tokens alone are sure to be here")

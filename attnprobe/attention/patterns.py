@@ -46,10 +46,10 @@ def strided_mask(n_tokens: int, stride: int, *, causal: bool = True) -> Mask:
     return (offset % stride == 0) & (offset <= (0 if causal else n_tokens))
 
 
-def block_mask(layout: Bool[Tensor, "block block"], block_size: int, *, n_tokens: int | None = None) -> Mask:
+def block_mask(layout: Tensor, block_size: int, *, n_tokens: int | None = None) -> Mask:
     """Whole blocks of the map: a query of block a may look at the keys of block b where layout[a, b].
 
-    n_tokens: fewer than blocks × size where the last block is not full.
+    layout: boolean [block block]. n_tokens: fewer than blocks × size where the last block is not full.
 
     >>> block_mask(torch.tensor([[True, False], [True, True]]), 2, n_tokens=3).int().tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]

@@ -39,6 +39,7 @@ def scaled_dot_scores(
 
     None: 1/sqrt(d_head), so that unit Gaussians score with variance 1.
 
+    >>> import torch
     >>> scaled_dot_scores(torch.ones(1, 4), torch.ones(2, 4)).tolist()
     [[2.0, 2.0]]
     """
@@ -105,6 +106,7 @@ def scaled_dot_product_attention(
 ) -> Attended:
     """Each query's average of the values, weighted by how well it fits their keys; `attend` with the usual score.
 
+    >>> import torch
     >>> one, two = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 0.0]])
     >>> scaled_dot_product_attention(one, two, torch.tensor([[1.0], [3.0]])).z.tolist()
     [[2.0]]

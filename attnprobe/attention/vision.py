@@ -95,7 +95,7 @@ class PictureEncoder(nn.Module):
         self.positions = LearnedPositions(self.fixed_length, d_model) if positions == "learned" else None
         table = grid_positions(*self.grid, d_model).float() if positions == "grid" else torch.zeros(n_patches, d_model)
         self.register_buffer("table", torch.cat([torch.zeros(int(class_token), d_model), table]), persistent=False)
-        inside = {"mechanism": mechanism}
+        inside: dict[str, Any] = {"mechanism": mechanism}
         self.blocks = nn.ModuleList(Block(d_model, n_heads, d_mlp or 4 * d_model, **inside) for _ in range(n_layers))
         self.final_norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
 

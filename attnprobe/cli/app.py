@@ -22,6 +22,7 @@ from attnprobe.cli.methods import methods
 from attnprobe.cli.metrics import metrics
 from attnprobe.cli.output import tell
 from attnprobe.cli.report import report
+from attnprobe.cli.swap import swap
 from attnprobe.errors import AttnprobeError
 
 app = App(
@@ -32,7 +33,7 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-for command in (demo, report, methods, metrics, attribute, inspect, mechanisms, declaration, benchmark):
+for command in (demo, report, methods, metrics, attribute, inspect, mechanisms, swap, declaration, benchmark):
     app.command(command)
 
 

@@ -80,6 +80,22 @@ def _print(attribution: Any, format: str) -> None:
     elif format == "csv":
         print(frame.to_csv(index=False), end="")
     else:
-        tell(f"{attribution.method}: {attribution.target.description}")
+        sign = "+" if attribution.signed else ""
+        unit = attribution.target.description if attribution.signed else "how much, without a direction"
+        tell(f"{attribution.method}: {unit}")
+        for line in _trust(attribution):
+            tell(line)
         rows = zip(frame.score, frame.token, strict=True)
-        print(table(["score", "token"], [[f"{score:+.4g}", printable(token)] for score, token in rows]))
+        print(table(["score", "token"], [[f"{score:{sign}.4g}", printable(token)] for score, token in rows]))
+
+
+def _trust(attribution: Any) -> list[str]:
+    """What tells how far the scores can be relied on, a line each."""
+    lines = [f"passes: {attribution.forward_passes} forward, {attribution.backward_passes} backward"]
+    if attribution.residual is not None:
+        lines.append(f"residual: {attribution.residual:+.3g} (the sum of the scores, less what it should be)")
+    if attribution.standard_error is not None:
+        lines.append(f"standard error: at most {float(attribution.standard_error.max()):.3g} a token")
+    if attribution.fit is not None:
+        lines.append(f"fit: R² {attribution.fit:.2f} on inputs held back")
+    return lines

@@ -1,6 +1,7 @@
-"""attnprobe benchmark: attribution methods on models whose truth is known."""
+"""attnprobe benchmark: attribution methods, and verdicts on maps, on models whose truth is known."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from attnprobe.cli.choices import chosen_options
-from attnprobe.cli.options import HOW, WRITE, NotNegative
+from attnprobe.cli.options import HOW, WRITE, AtLeastOne, NotNegative
 from attnprobe.cli.output import tell
 from attnprobe.cli.places import PICTURES, check_place, written
 from attnprobe.errors import InputError, nearest
@@ -16,7 +17,7 @@ from attnprobe.errors import InputError, nearest
 if TYPE_CHECKING:
     from attnprobe.benchmark import Cell
 
-benchmark = App(name="benchmark", help="Measure attribution methods on models whose truth is known.")
+benchmark = App(name="benchmark", help="Measure methods and verdicts on models whose truth is known.")
 
 
 @benchmark.command
@@ -68,6 +69,60 @@ def planted(
     faults = sum(cell.fault is not None for cell in cells)
     if faults:
         tell(f"attnprobe: {faults} of {len(cells)} entries are missing by a fault of attnprobe's own; see '!' above")
+
+
+@benchmark.command
+def verdicts(
+    *,
+    families: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    variants: Annotated[AtLeastOne, Parameter(name="--variants", group=HOW)] = 120,
+    out: Annotated[Path | None, Parameter(group=WRITE)] = None,
+    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+) -> None:
+    """Measure how often the verdict on a map is wrong, on random models whose acting tokens are known.
+
+    Every family of planted models is drawn many times, with 8 to 40 tokens. Five maps of each
+    draw are judged, also with their tokens shuffled and those of another input. The numbers of
+    the rule are set on one half of the families and tried on the other, both ways.
+
+    Example:
+      attnprobe benchmark verdicts --families P1,P6,retrieval --variants 20
+
+    Parameters
+    ----------
+    families
+        Names of families, separated by commas or said one by one. [default: all]
+    variants
+        Draws of each family; an eighth as many again near the boundary, judged apart.
+    out
+        Where the cases go, as json. [default: they are not written]
+    format
+        A table of error rates, or json for programs: a list with an entry for each case.
+    """
+    if out is not None:
+        if out.suffix.lower() != ".json":
+            raise InputError(f"the cases go into a .json file, got '{out}'")
+        check_place(out, (".json",))
+    from attnprobe.cli.surroundings import quiet
+
+    with quiet():
+        _verdicts(families, variants, out, format)
+
+
+def _verdicts(families: Sequence[str] | None, n_variants: int, out: Path | None, format: str) -> None:
+    from attnprobe.benchmark.verdicts import benchmark_verdicts
+    from attnprobe.cli.verdicts_table import show
+    from attnprobe.models.planted.families import FAMILIES
+
+    names = _chosen(families, "--families", "family of planted models", FAMILIES)
+    found = benchmark_verdicts(names, n_variants, workers=min(2, os.cpu_count() or 1))
+    entries = json.dumps([vars(case) for case in found.cases], indent=1, ensure_ascii=False)
+    if out is not None:
+        tell(written(out, lambda: out.write_text(entries, "utf-8")))
+    if format == "json":
+        print(entries)
+    else:
+        show(found)
 
 
 def _measured(

@@ -42,7 +42,8 @@ def make_page(job: Job) -> None:
         target = chosen_target(model, job.target)
         examples = read_examples(model, job.texts, job.truncate)
         tell(f"explaining {_count(examples, 'text')} by {_count(names, 'method')}")
-        comparison = _compare(job, model, examples, target, {"methods": names, "options": options, "operators": operators})
+        chosen = {"methods": names, "options": options, "operators": operators}
+        comparison = _compare(job, model, examples, target, chosen)
     _print_results(comparison, job.out)
 
 

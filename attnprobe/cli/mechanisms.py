@@ -18,7 +18,9 @@ ROW_SUMS = {"one": "rows sum to 1", "at_most_one": "rows sum to 1 or less", "any
 
 
 def mechanisms(*, format: Literal["table", "json"] = "table") -> None:
-    """List the mechanisms of attention: what each computes, where it was published, what it costs.
+    """List the mechanisms of attention, and the changes that `attnprobe swap` can make.
+
+    What each computes, where it was published, what it costs.
 
     Parameters
     ----------
@@ -29,8 +31,10 @@ def mechanisms(*, format: Literal["table", "json"] = "table") -> None:
 
     with quiet():
         from attnprobe.attention.mechanisms import mechanisms as registry
+        from attnprobe.attention_swap import changes
 
         known = [facts(registry[name]) for name in registry]
+        known += [change_facts(changes[name]) for name in changes if name not in registry]
     if format == "json":
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return
@@ -48,11 +52,21 @@ def facts(entry: "Entry") -> dict[str, Any]:
     takes = {"takes_mask": "visible" in known["options"], "takes_bias": "bias" in known["options"]}
     rest = {name: known.get(name, "not said") for name in ("formula", "meaning", "cost")}
     rest["row_sum"] = Mechanism(entry, entry.options).row_sum
-    return {**first, "options": options, **rest, **takes}
+    return {**first, "options": options, **rest, **takes, "used_by": "Mechanism.of, swap"}
+
+
+def change_facts(entry: "Entry") -> dict[str, Any]:
+    """What is known of a change of a model's own weights, which `swap` alone can put there."""
+    known = known_of(entry)
+    first = {name: known[name] for name in ("name", "family", "description", "source", "options")}
+    return {**first, "formula": None, "meaning": None, "cost": "n²", "row_sum": None, "used_by": "swap"}
 
 
 def _row(known: dict[str, Any]) -> list[str]:
     options = ", ".join(f"{name}={value}" for name, value in known["options"].items()) or "none"
+    if known["used_by"] == "swap":
+        parts = [known["description"], f"Source: {known['source']}", "For swap alone, in the model's own weights."]
+        return [known["name"], known["family"], "\n".join([*parts, f"Options: {options}"])]
     taken = [what for what in ("mask", "bias") if known[f"takes_{what}"]]
     takes, rows = " and ".join(taken) or "neither mask nor bias", ROW_SUMS[known["row_sum"]]
     parts = [

@@ -51,7 +51,7 @@ def facts(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def _end(value: float | None) -> float | None:
+def _end(value: int | float | None) -> int | float | None:
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -88,6 +88,6 @@ def _kept(folder: Path, made: Sequence[Path]) -> str:
         _clear(folder, *made)
         return "nothing was written"
     return (
-        f"no page was written; the scores of the texts that were finished are in {shown(file)}; the same command goes on "
-        "from there"
+        f"no page was written; the scores of the texts that were finished are in {shown(file)}; "
+        "the same command goes on from there"
     )

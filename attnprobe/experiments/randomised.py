@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attnprobe.attributing import Method, attribute
 from attnprobe.errors import AttnprobeError, InputError, nearest
-from attnprobe.experiments.asking import MEASURES, Asked, asked, each, rounding
+from attnprobe.experiments.asking import MEASURES, Answer, Asked, asked, each, rounding
 from attnprobe.experiments.copying import copy_of, randomise
 from attnprobe.experiments.outcome import Outcome, cost_of, values_frame
 from attnprobe.experiments.parameter_groups import groups_from_top
@@ -69,21 +69,14 @@ def cascading_randomisation(
     with Meter() as meter:
         given = asked(model, examples, target, kind)
         groups = groups_from_top(given[0])
-        before = {one.index: [scores_of(one.model, one, entry, failures) for entry in entries] for one in given}
-        answered = {one.index: one.answers([Row(one.example)])[0] for one in given}
-        for step in range(len(groups)):
+        before = [_said(one, one.model, entries, failures) for one in given]
+        for step, group in enumerate(groups):
             randomised = copy_of(given[0].model)
             randomise(randomised.module, groups[: step + 1], how, seed)
-            for one in each(given, f"without {groups[step].name}"):
-                where = (one.index, one.stack.name, one.stack.kind, groups[step].name, "all")
-                after = replace(one, model=randomised).answers([Row(one.example)])[0]
-                moved = answered[one.index].total_variation(after)
-                rows.append((*where, "", "total_variation", moved))
-                for entry, old in zip(entries, before[one.index], strict=True):
-                    new = None if old is None else scores_of(randomised, one, entry, failures)
-                    if old is None or new is None:
-                        continue
-                    rows += [(*where, entry.name, measure, value) for measure, value in compared(old, new).items()]
+            for one in each(given, f"random down to {group.name}"):
+                where = (one.index, one.stack.name, one.stack.kind, group.name, "all")
+                after = _said(one, randomised, entries, failures)
+                rows += [(*where, *row) for row in _beside(entries, before[one.index], after)]
     values = values_frame(rows)
     return Outcome(
         "cascading_randomisation",
@@ -97,6 +90,24 @@ def cascading_randomisation(
         n_resamples=n_resamples,
         **cost_of(meter),
     )
+
+
+Said = tuple[Answer, list[Tensor | None]]
+
+
+def _said(one: Asked, model: Model, entries: Sequence[Entry], failures: list[str]) -> Said:
+    """What a model answers to an example, and each method's scores."""
+    (answer,) = replace(one, model=model).answers([Row(one.example)])
+    return answer, [scores_of(model, one, entry, failures) for entry in entries]
+
+
+def _beside(entries: Sequence[Entry], before: Said, after: Said) -> list[tuple[str, str, float]]:
+    """Variant, measure and value of each comparison of a step."""
+    rows = [("", "total_variation", before[0].total_variation(after[0]))]
+    for entry, old, new in zip(entries, before[1], after[1], strict=True):
+        if old is not None and new is not None:
+            rows += [(entry.name, measure, value) for measure, value in compared(old, new).items()]
+    return rows
 
 
 def scores_of(model: Model, one: Asked, entry: Entry, failures: list[str]) -> Tensor | None:

@@ -65,7 +65,7 @@ class Searched:
         return Intervention("counterfactual attention", change, (self.layer,), one.stack.name, one.stack.kind)
 
 
-def jensen_shannon(p: Float[Tensor, "*batch key"], q: Float[Tensor, "*batch key"]) -> Float[Tensor, " *batch"]:
+def jensen_shannon(p: Float[Tensor, "*#batch key"], q: Float[Tensor, "*#batch key"]) -> Tensor:
     """Jensen-Shannon divergence in nats, 0 to ln 2 = 0.693.
 
     >>> jensen_shannon(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).item()

@@ -7,7 +7,7 @@ both early, where all else is there, and late, where nothing else is left.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,8 @@ from torch import Tensor
 from attnprobe.errors import InputError
 from attnprobe.example import Example
 from attnprobe.intervention import zero_value
-from attnprobe.judgement.resampling import Source, source_of
-from attnprobe.models.draws import removal
+from attnprobe.judgement.resampling import source_of
+from attnprobe.models.draws import Removal, removal
 from attnprobe.models.evaluator import Meter, targets
 from attnprobe.models.model import Model
 from attnprobe.models.removal import checked_operator, units
@@ -28,6 +28,8 @@ from attnprobe.models.rows import DRAWN, RENORMALISING, Row
 from attnprobe.target import ResolvedTarget
 
 N_ORDERS = 16
+# More orders are drawn, up to so many times as many, while a standard error is above this share of the largest effect.
+MOST, TOLERANCE = 4, 0.2
 VALUE_ZERO = "value_zero"
 
 
@@ -52,7 +54,7 @@ class Effects:
 
     @property
     def kind(self) -> str:
-        """"renormalising" where the operator takes the key out of the softmax, else "content"."""
+        """`renormalising` where the operator takes the key out of the softmax, else `content`."""
         return "renormalising" if self.operator in RENORMALISING else "content"
 
     @property
@@ -91,24 +93,35 @@ def unit_effects(
     n_orders: int = N_ORDERS,
     seed: int = 0,
     data: Sequence[Any] | None = None,
+    tolerance: float | None = TOLERANCE,
 ) -> Effects:
     """The effect of each unit under an operator, over at least `n_orders` random removal orders.
 
     operator: any of `rows.OPERATORS`, or "value_zero" (its values are 0 in every layer, its weights stay). data: texts
     that "resample" takes the token at the same place of (None: words of the vocabulary). Orders come in pairs, each
-    with its reverse, and a pair shares its draws. Errors: `InputError` for an operator that this model lacks.
+    with its reverse, and a pair shares its draws. tolerance: orders are added, up to 4 times as many, until the
+    standard error of every unit is at most this share of the largest effect (None: no more are). Errors: `InputError`
+    for an operator that this model lacks.
     """
     if n_orders < 2:
         raise InputError(f"n_orders is at least 2 (an order and its reverse), got {n_orders}")
+    n_orders += n_orders % 2
+    most = n_orders if tolerance is None else MOST * n_orders
     index = units(example, target)
-    orders = paired_orders(len(index), n_orders, torch.Generator().manual_seed(seed))
+    orders = paired_orders(len(index), most, torch.Generator().manual_seed(seed))
+    removed = _removing(model, example, operator, index, most // 2, seed, data)
+    answers = torch.zeros(0, len(index) + 1, dtype=torch.float64)
     with Meter() as meter:
-        rows, used = _rows(model, example, operator, index, orders, seed, data)
-        answers = targets(model, rows, target, progress=f"effects ({operator})").double()
-    answers = answers.reshape(len(orders), len(index) + 1)
-    values, error = _means(answers, orders)
+        while len(answers) < most:
+            block = range(len(answers), len(answers) + n_orders)
+            rows = removed.rows(_kept(example.n_tokens, index, orders[block.start : block.stop]), block)
+            found = targets(model, rows, target, progress=f"effects ({operator})").double()
+            answers = torch.cat([answers, found.reshape(n_orders, -1)])
+            values, error = _means(answers, orders[: len(answers)])
+            if tolerance is None or not bool((error > tolerance * values.max()).any()):
+                break
     whole, nothing = float(answers[0, 0]), float(answers[:, -1].mean())
-    return Effects(operator, index, values, error, whole, nothing, len(orders), seed, used, meter.forward)
+    return Effects(operator, index, values, error, whole, nothing, len(answers), seed, removed.used, meter.forward)
 
 
 def effects_under(
@@ -120,15 +133,17 @@ def effects_under(
     n_orders: int = N_ORDERS,
     seed: int = 0,
     data: Sequence[Any] | None = None,
+    tolerance: float | None = TOLERANCE,
 ) -> tuple[tuple[Effects, ...], dict[str, str]]:
     """The effects under each operator that this model has, and why it does not have the others, by name.
 
     Errors: `InputError` for an operator that does not exist.
     """
     found, lacking = [], dict[str, str]()
+    options: dict[str, Any] = {"n_orders": n_orders, "seed": seed, "data": data, "tolerance": tolerance}
     for operator in dict.fromkeys(operators):
         try:
-            found.append(unit_effects(model, example, target, operator, n_orders=n_orders, seed=seed, data=data))
+            found.append(unit_effects(model, example, target, operator, **options))
         except InputError as error:
             if str(error).startswith("no removal operator"):
                 raise
@@ -169,58 +184,54 @@ def _means(
     return pairs.mean(0), error
 
 
-def _rows(
+@dataclass(frozen=True, eq=False)
+class _Removed:
+    """How units go under one operator: the rows for choices of what stays, by the numbers of their orders."""
+
+    rows: Callable[[Bool[Tensor, "order step token"], range], list[Row]]
+    used: Mapping[str, object]
+
+
+def _removing(
     model: Model,
     example: Example,
     operator: str,
     index: Int[Tensor, " unit"],
-    orders: Int[Tensor, "order unit"],
+    n_pairs: int,
     seed: int,
     data: Sequence[Any] | None,
-) -> tuple[list[Row], Mapping[str, object]]:
-    """A row for each order and step, and what the operator draws from."""
-    kept = _kept(example.n_tokens, index, orders)
+) -> _Removed:
+    """The operator, checked, with what it draws; every pair of orders has its own draw."""
     if operator == VALUE_ZERO:
-        return [_without_values(example, choice) for choice in kept.flatten(0, 1)], {"operator": operator}
+        return _Removed(lambda kept, _: [_without_values(example, choice) for choice in kept.flatten(0, 1)], {})
     checked_operator(model, operator, draws=True)
     if operator == "resample":
         source = source_of(model, example, index, data)
-        return _resampled(example, kept, source, seed), {"operator": operator, "data": source.words}
+        drawn = source.draws(n_pairs, torch.Generator().manual_seed(seed + 1))
+
+        def resampled(kept: Bool[Tensor, "order step token"], numbers: range) -> list[Row]:
+            return [
+                Row(example, kept=choice, operator=operator, stand_ins=drawn[number // 2])
+                for number, steps in zip(numbers, kept, strict=True)
+                for choice in steps
+            ]
+
+        return _Removed(resampled, {"data": source.words})
     if operator in DRAWN:
-        return _infilled(model, example, operator, index, list(kept.flatten(0, 1)), seed)
-    return [Row(example, kept=choice, operator=operator) for choice in kept.flatten(0, 1)], {"operator": operator}
+        taken = removal(model, example, operator, [[int(i)] for i in index], n_samples=1, seed=seed)
+        return _Removed(lambda kept, _: _infilled(example, taken, list(kept.flatten(0, 1))), taken.used)
+    return _Removed(lambda kept, _: [Row(example, kept=choice, operator=operator) for choice in kept.flatten(0, 1)], {})
 
 
-def _infilled(
-    model: Model,
-    example: Example,
-    operator: str,
-    index: Int[Tensor, " unit"],
-    choices: Sequence[Bool[Tensor, " token"]],
-    seed: int,
-) -> tuple[list[Row], Mapping[str, object]]:
+def _infilled(example: Example, taken: Removal, choices: Sequence[Bool[Tensor, " token"]]) -> list[Row]:
     """One draw a choice: what stands in for a token depends on which others are there."""
-    taken = removal(model, example, operator, [[int(i)] for i in index], n_samples=1, seed=seed)
     drawn = iter(() if taken.draw is None else taken.draw([choice for choice in choices if not bool(choice.all())]))
-    rows = [
-        Row(example) if bool(choice.all()) else Row(example, choice, operator, stand_ins=next(drawn)[0])
+    return [
+        Row(example) if bool(choice.all()) else Row(example, choice, taken.operator, stand_ins=next(drawn)[0])
         for choice in choices
     ]
-    return rows, taken.used
 
 
 def _without_values(example: Example, kept: Bool[Tensor, " token"]) -> Row:
     gone = (~kept).nonzero().flatten().tolist()
     return Row(example, edits=(zero_value(gone),) if gone else ())
-
-
-def _resampled(
-    example: Example, kept: Bool[Tensor, "order step token"], source: Source, seed: int
-) -> list[Row]:
-    """Every pair of an order and its reverse has its own draw."""
-    drawn = source.draws(len(kept) // 2, torch.Generator().manual_seed(seed + 1))
-    return [
-        Row(example, kept=choice, operator="resample", stand_ins=drawn[number // 2])
-        for number, steps in enumerate(kept)
-        for choice in steps
-    ]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, TypeVar
 
 import torch
@@ -78,8 +79,8 @@ def remembering() -> Iterator[None]:
 @contextmanager
 def batch_rows(n: int | None) -> Iterator[None]:
     """Within the block, at most `n` rows run at once (None: chosen by length)."""
-    if n is not None and n < 1:
-        raise InputError(f"a batch has at least 1 row, got {n}")
+    if n is not None and (not isinstance(n, Integral) or isinstance(n, bool) or n < 1):
+        raise InputError(f"the rows of a batch are a whole number of at least 1, got {n!r}")
     token = _batch_rows.set(n)
     try:
         yield

@@ -124,7 +124,8 @@ class OwnModel(Model):
     def __repr__(self) -> str:
         """Its name, its network, and what it reads."""
         reads = "pictures" if self.vocabulary is None else f"{len(self.vocabulary.tokens)} words"
-        answers = f"{len(self.outputs.names)} labels" if self.outputs.names else f"{len(self.outputs.words)} words"
+        names = self.outputs.names
+        answers = f"{len(names)} labels" if names else "words"
         return f"OwnModel({type(self.module).__name__}, name='{self.name}', reads {reads}, answers with {answers})"
 
     @property

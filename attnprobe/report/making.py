@@ -143,6 +143,7 @@ def provenance(comparison: Comparison) -> list[tuple[str, str]]:
     facts = [
         ("Seed", str(s.seed)),
         ("Removal", f"a removed token {operator(s.operator)}"),
+        *([("Also judged by", ", ".join(s.operators[1:]))] if len(s.operators) > 1 else []),
         ("Random orders", f"{s.n_random} a text"),
         ("Resamples", number(float(s.n_resamples), 0)),
         ("Model", without_paths(str(model.get("name", "")))),
@@ -176,7 +177,10 @@ def operator(name: str) -> str:
         "pad": "is replaced by [PAD]",
         "unk": "is replaced by [UNK]",
         "zero": "is replaced by zeros",
+        "resample": "is replaced by another token of the text",
+        "infill": "is replaced by what the model expects there",
         "attention_mask": "is hidden from attention",
+        "pad_mask": "is replaced by [PAD] and hidden from attention",
         "delete": "is taken out of the text",
     }
     return words.get(name, f"is treated by “{name}”")

@@ -176,3 +176,11 @@ def test_queries_whose_keys_a_window_has_dropped_are_refused():
     later = cache.append(key[..., :1, :], value[..., :1, :])
     with pytest.raises(InputError, match="2 queries, but the keys of the last 1 tokens"):
         later.attend(query[..., :2, :])
+
+
+def test_a_cache_says_how_much_it_holds_and_that_append_gives_a_new_one():
+    empty = KeyValueCache(window=2)
+    kept = empty.append(torch.zeros(1, 1, 5, 4), torch.zeros(1, 1, 5, 4))
+    assert repr(kept) == "KeyValueCache(5 tokens seen, 5 kept, window=2, n_sinks=0, 40 numbers)"
+    with pytest.raises(InputError, match=r"cache = cache.append\(key, value\)"):
+        empty.attend(torch.zeros(1, 1, 1, 4))

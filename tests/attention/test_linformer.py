@@ -83,7 +83,7 @@ def test_drawn_projections_keep_lengths_on_average(tensors: list[Tensor]):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"E": torch.zeros(3, 5)}, r"7 keys here, got \(3, 5\)"),
+        ({"E": torch.zeros(3, 5)}, r"at least the 7 keys of this text, got \(3, 5\)"),
         ({"E": torch.zeros(3, 7), "F": torch.zeros(2, 7)}, r"\(3, 7\) and \(2, 7\)"),
         ({"E": torch.zeros(7)}, r"got \(7,\)"),
         ({"F": torch.zeros(3, 7)}, "F without E"),

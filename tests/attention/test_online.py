@@ -240,9 +240,9 @@ def test_it_is_a_mechanism_by_name():
     ("changed", "message"),
     [
         ({"block_size": 0}, "1 or more, got 0"),
-        ({"visible": torch.zeros(N_QUERIES, N_KEYS)}, "numbers to add go to bias"),
-        ({"visible": torch.ones(N_KEYS, N_QUERIES, dtype=torch.bool)}, "does not fit scores"),
-        ({"bias": torch.ones(4, 1, 1)}, "does not fit scores"),
+        ({"visible": torch.zeros(N_QUERIES, N_KEYS)}, "numbers to be added go to bias"),
+        ({"visible": torch.ones(N_KEYS, N_QUERIES, dtype=torch.bool)}, "does not broadcast to scores"),
+        ({"bias": torch.ones(4, 1, 1)}, "does not broadcast to scores"),
         ({"value": torch.ones(2, 3, N_KEYS + 1, D_VALUE).double()}, "one value a key"),
         ({"key": torch.ones(2, 3, N_KEYS, D_HEAD + 1).double()}, "alike but in their tokens"),
         ({"causal": True, "query": torch.ones(2, 3, N_KEYS + 1, D_HEAD).double()}, "7 keys and 8 queries"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnprobe.attention.mechanisms import ASKED, Mechanism, mechanisms
+from attnprobe.attention_swap import changes
 from attnprobe.cli.app import main
 from attnprobe.errors import InputError
 
@@ -27,9 +28,12 @@ def printed(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def test_the_list_for_programs_says_of_every_mechanism_what_the_registry_knows(printed: Callable[..., str]):
     listed = json.loads(printed("--format", "json"))
-    assert [entry["name"] for entry in listed] == list(mechanisms)
+    only_swapped = [name for name in changes if name not in mechanisms]
+    assert {"sparsemax", "temperature", "local_window"} <= set(only_swapped)
+    assert [entry["name"] for entry in listed] == [*mechanisms, *only_swapped]
+    assert [entry["name"] for entry in listed if entry["used_by"] == "swap"] == only_swapped
     for entry in listed:
-        known = mechanisms[entry["name"]]
+        known = (mechanisms if entry["name"] in mechanisms else changes)[entry["name"]]
         assert list(entry)[:4] == ["name", "family", "description", "source"]
         assert (entry["family"], entry["description"], entry["source"]) == (
             known.family,
@@ -37,7 +41,8 @@ def test_the_list_for_programs_says_of_every_mechanism_what_the_registry_knows(p
             known.source,
         )
         assert entry["options"] == {name: value for name, value in known.options.items() if name not in ASKED}
-        assert all(entry[fact] == known.facts[fact] for fact in ("formula", "meaning", "cost"))
+        if entry["name"] in mechanisms:
+            assert all(entry[fact] == known.facts[fact] for fact in ("formula", "meaning", "cost"))
 
 
 @pytest.mark.parametrize("name", list(mechanisms))
@@ -66,7 +71,8 @@ def test_the_list_for_people_names_every_mechanism_and_keeps_to_the_terminal(pri
         assert f"Source: {entry.source}" in unwrapped
         assert f"Formula: {entry.facts['formula']}" in unwrapped
         assert f"A weight is: {entry.facts['meaning']}" in unwrapped
-    assert shown.count("Options:") == shown.count("Cost: ") - 1 == len(mechanisms)  # Cost is explained at the end
+    assert shown.count("Cost: ") - 1 == len(mechanisms)  # Cost is explained at the end
+    assert shown.count("Options:") == len({*mechanisms, *changes})
 
 
 def test_a_format_that_is_not_there_is_one_message(refused: Callable[..., str]):

@@ -9,6 +9,7 @@ from attnprobe.experiments.identifiability import attention_identifiability, sam
 from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.models.projections import projections
+from attnprobe.target import Target
 from tests import tiny
 
 EFFECTIVE = (0.0, 0.6 / 14, 1.2 / 14, 1.8 / 14)  # 0.6 v / |v|², v = (0, 1, 2, 3)
@@ -54,8 +55,6 @@ def test_the_effective_row_is_the_least_squares_projection_of_each_head(name):
 
 def test_only_keys_that_a_causal_row_can_see_count():
     model = load(tiny.build("gpt2"))
-    from attnprobe.target import Target
-
     found = attention_identifiability(model, tiny.IDS, Target(position=3), layers=0)
     assert set(found.of("n_keys", head=0)) == {4.0}
     assert sorted(set(found.tokens.key_index)) == [0, 1, 2, 3]

@@ -1,5 +1,6 @@
 """Every registered method passes here; a new one is tested without a new file."""
 
+import copy
 import re
 
 import numpy as np
@@ -182,6 +183,23 @@ def test_every_method_gives_a_text_the_same_scores_whatever_ran_before(method):
 def test_every_method_sees_more_of_a_causal_model_than_its_first_token(method):
     model = model_of("llama")
     assert bool((ask(model, model.example(ids_for(method)), method).scores[1:] != 0).any())
+
+
+@pytest.mark.parametrize("method", list(methods))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_method_sees_parameters_as_they_are_now_and_does_not_mind_no_grad(method):
+    module = tiny.build("bert", "eager", scale=2.0)
+    model = load(module)
+    example = model.example(ids_for(method))
+    before = ask(model, example, method).scores
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        found = ask(model, example, method, 0).scores
+    expected = ask(load(copy.deepcopy(module)), example, method, 0).scores
+    assert method == "random_scores" or not torch.equal(before, found)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", list(methods))

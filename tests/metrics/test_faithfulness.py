@@ -251,7 +251,7 @@ def test_soft_metrics_drop_to_zero_unless_asked_and_refuse_what_takes_keys_out(m
         inspect.unwrap(faithfulness["soft_sufficiency"].function)(model, attribution, keeps="s")
 
 
-# ---------------------------------------------------------------- monotonicity, decisions
+# ---------------------------------------------------------------- monotonicity
 
 
 def test_adding_monotonicity_counts_steps_up(model, attribution, p):
@@ -267,63 +267,19 @@ def test_adding_tokens_that_all_help_is_monotonic_in_any_order():
     assert {faithfulness["adding_monotonicity"].function(model, order) for order in orders} == {1.0}
 
 
+def test_a_step_that_changes_nothing_is_no_fall():
+    made = planted("P5")  # two of three tokens have no effect
+    for order in itertools.permutations(range(3)):
+        given = ordered(attribute(made.model, made.example, "random_scores", made.target), order)
+        assert faithfulness["adding_monotonicity"].function(made.model, given) == 1
+
+
 def test_effect_monotonicity_is_spearman_of_sizes_and_effects(model, attribution, p):
     given = ordered(attribution, (3, 1, 5, 0, 4, 2))
     effects = [abs(p(()) - p((j,))) for j in range(N)]
     expected = stats.spearmanr(given.scores.abs(), effects).statistic
     assert value("effect_monotonicity", model, given) == pytest.approx(expected)
     assert math.isnan(value("effect_monotonicity", model, replace(given, scores=torch.ones(N))))
-
-
-@pytest.mark.parametrize("order", [range(N), range(N - 1, -1, -1), (3, 1, 5, 0, 4, 2)])
-def test_a_decision_flips_where_the_likeliest_output_changes(model, attribution, probabilities, order):
-    decided = [int(probabilities(list(order)[:k]).argmax()) for k in range(N + 1)]
-    expected = next((k / N for k in range(1, N + 1) if decided[k] != decided[0]), 1.0)
-    assert value("decision_flip", model, ordered(attribution, order)) == expected
-
-
-def test_a_decision_that_nothing_flips_counts_as_all_tokens(model, attribution):
-    constant = load(tiny.build("bert", "eager", seed=4, scale=2.0))
-    constant.module.classifier.weight.data.zero_()
-    constant.module.classifier.bias.data = torch.tensor([0.0, 1.0, 0.0])
-    example = constant.example(tiny.IDS[:N])
-    given = replace(attribution, example=example, target=constant.resolve(example))
-    assert value("decision_flip", constant, given) == 1.0
-
-
-def test_a_model_that_gives_one_number_decides_nothing():
-    model, truth = additive()
-    assert math.isnan(faithfulness["decision_flip"].function(model, truth))
-
-
-def test_labels_that_do_not_exclude_one_another_flip_at_a_half(model, attribution, probabilities):
-    several = replace(attribution, target=replace(attribution.target, exclusive=False))
-    order, label = several.ranking(), several.target.label
-    embeddings = model.embed(several.example)
-
-    def above(gone):
-        moved = embeddings.clone()
-        moved[list(gone)] = model.fillers["mean"]
-        with torch.no_grad():
-            return bool(model.module(inputs_embeds=moved[None]).logits[0, label] > 0)
-
-    flips = [k / N for k in range(1, N + 1) if above(order[:k]) != above(())]
-    assert value("decision_flip", model, several) == (flips[0] if flips else 1.0)
-
-
-def test_a_decision_follows_the_explained_position_when_tokens_are_deleted():
-    gpt = load(tiny.build("gpt2", "eager", scale=2.0))
-    example = replace(gpt.example(tiny.IDS[:5]), is_special=(False,) * 4 + (True,))
-    given = attribute(gpt, example, "random_scores")
-    order, ids = given.ranking(), torch.tensor(tiny.IDS[:5])
-
-    def decided(gone):
-        with torch.no_grad():
-            return int(gpt.module(ids[[i for i in range(5) if i not in gone]][None]).logits[0, -1].argmax())
-
-    flips = [k / 4 for k in range(1, 5) if decided(order[:k]) != decided(())]
-    found = faithfulness["decision_flip"].function(gpt, given, operator="delete")
-    assert found == (flips[0] if flips else 1.0)
 
 
 # ---------------------------------------------------------------- infidelity
@@ -360,6 +316,16 @@ def test_infidelity_is_the_mean_squared_gap(model, attribution, normalize):
 
 
 # ---------------------------------------------------------------- planted truths
+
+
+def test_special_tokens_stay_whatever_goes(model, attribution, p):
+    ends = replace(attribution.example, is_special=(True, False, False, False, False, True))
+    given = replace(ordered(attribution, (0, 5, 3, 1, 4, 2)), example=ends)
+    assert value("comprehensiveness", model, given, bins=(0.5,)) == pytest.approx(p(()) - p((3, 1)), abs=1e-6)
+    assert value("sufficiency", model, given, bins=(0.5,)) == pytest.approx(p(()) - p((4, 2)), abs=1e-6)
+    expected = sklearn.auc([k / 4 for k in range(5)], [p((3, 1, 4, 2)[k:]) for k in range(5)])
+    assert value("insertion_area", model, given) == pytest.approx(expected, abs=1e-6)
+    assert value("soft_sufficiency", model, replace(given, scores=torch.zeros(N)), keeps="score") != 0
 
 
 def test_nothing_taken_costs_nothing_and_everything_left_suffices(model, attribution):

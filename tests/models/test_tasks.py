@@ -210,3 +210,48 @@ def test_induction_is_learned_by_two_layers_in_heads_of_the_second():
     assert float(re.search(r"predicted: ([\d.]+)%", printed).group(1)) >= 95
     assert "of layer 1; without all of them" in printed
     assert "of layer 0; without" not in printed
+
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+@pytest.mark.parametrize("train", [lambda: dates.train("recurrent", n_steps=1), lambda: induction.train(n_steps=1)])
+def test_training_leaves_torchs_own_chance_as_it_was_and_follows_its_seed(train):
+    state = torch.get_rng_state()
+    first = train()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(3)
+    again = train()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+def test_no_text_has_no_answer():
+    assert dates.translate(dates.make("recurrent"), []) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("tasks.dates", ["--steps", "-5"]),
+        ("tasks.induction", ["--layers", "0"]),
+        ("tasks_vision.digits", ["--steps", "0"]),
+        ("tasks_vision.shapes", ["--steps", "none"]),
+    ],
+)
+def test_steps_and_layers_of_none_are_refused(task: str, words: list[str]):
+    command = [sys.executable, "-m", f"attnprobe.models.{task}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "a whole number of 1 or more is needed" in done.stderr
+
+
+def test_a_trained_network_can_be_kept(tmp_path):
+    from safetensors.torch import load_model
+
+    file = tmp_path / "new" / "induction.safetensors"
+    command = [sys.executable, "-m", "attnprobe.models.tasks.induction", "--steps", "1", "--out", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert str(file) in done.stdout
+    network = induction.train(n_steps=0, seed=5)
+    load_model(network, file)
+    expected = induction.train(n_steps=1)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), expected.parameters(), strict=True))

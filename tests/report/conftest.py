@@ -86,6 +86,7 @@ def one(model) -> Comparison:
         n_random=8,
         n_resamples=50,
         seed=7,
+        verdicts=False,
         progress=False,
     )
 
@@ -102,7 +103,7 @@ def many(model) -> Comparison:
         "the plot is wasted",
         "good",
     ]
-    return compare(model, texts, METHODS, n_random=4, n_resamples=50, progress=False)
+    return compare(model, texts, METHODS, n_random=4, n_resamples=50, verdicts=False, progress=False)
 
 
 def with_tokens(comparison: Comparison, tokens: tuple[str, ...]) -> Comparison:

@@ -132,7 +132,7 @@ def test_a_fall_has_one_sign_everywhere(many):
 def test_the_mean_of_random_orders_is_drawn_and_named(one, many):
     for comparison in (one, many):
         html = page(comparison)
-        assert html.count('<i class="rm"') == len(comparison.faithfulness) and "their mean" in html
+        assert html.count('<i class="rm"') == len(comparison.main) and "their mean" in html
 
 
 def test_heights_of_curves_have_the_unit_of_their_axis_and_a_better_side(many):

@@ -15,7 +15,7 @@ from attnprobe.finding import findings
 from attnprobe.intervals import over_texts
 from attnprobe.judged_tables import RANDOM, holds_up
 from attnprobe.methods import methods
-from attnprobe.metrics import agreement, faithfulness
+from attnprobe.metrics import agreement, by_default, faithfulness
 from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.orders import random_orders
@@ -40,8 +40,9 @@ def test_each_method_has_a_row_in_each_table(two):
     assert two.methods == tuple(FEW)
     assert set(two.to_frame().method) == set(FEW)
     assert len(two.to_frame()) == len(FEW) * (12 + 9)
-    assert len(two.agreement) == 2 * len(agreement) * math.comb(len(FEW), 2)
-    assert len(two.faithfulness) == len(faithfulness) * len(FEW)
+    assert len(two.agreement) == 2 * len(by_default(agreement)) * math.comb(len(FEW), 2)
+    assert len(two.faithfulness) == 3 * len(by_default(faithfulness)) * len(FEW)
+    assert len(two.main) == len(by_default(faithfulness)) * len(FEW)
     assert set(two.curves.method) == {*FEW, RANDOM}
     assert set(two.costs.method) == set(FEW)
     assert two.checks.passed.all() and len(two.checks) >= 3
@@ -79,7 +80,7 @@ def test_random_scores_do_not_hold_up_over_many_texts():
     draw = torch.Generator().manual_seed(0)
     examples = [model.example(torch.randint(3, 60, (10,), generator=draw)) for _ in range(12)]
     found = compare(model, examples, ["random_scores", "leave_one_out"], n_random=20, n_resamples=200, progress=False)
-    rows = found.faithfulness.query("metric == 'comprehensiveness'").set_index("method")
+    rows = found.main.query("metric == 'comprehensiveness'").set_index("method")
     assert rows.holds_up["leave_one_out"] == "yes" and rows.holds_up["random_scores"] == "open"
     assert abs(rows.random_beaten["random_scores"] - 0.5) < 0.25 < rows.random_beaten["leave_one_out"]
 
@@ -88,10 +89,17 @@ def test_no_faithfulness_row_costs_a_pass_twice(model):
     from attnprobe.models.evaluator import Meter
 
     with Meter() as meter:
-        compare(model, [model.example(tiny.IDS)], ["leave_one_out", "random_scores"], n_random=5, progress=False)
-    rows_at_most = 7 * 2 * (5 + 12)  # orders x kinds x shares
-    assert meter.forward <= rows_at_most + 12 + 6
-    assert meter.reused > 100
+        compare(
+            model,
+            [model.example(tiny.IDS)],
+            ["leave_one_out", "random_scores"],
+            operators="mean",
+            n_random=5,
+            verdicts=False,
+            progress=False,
+        )
+    n_random_and_methods, n_oracle = 7 * 2 * 12, 12 * 13  # orders x kinds x sizes; steps of two greedy orders
+    assert meter.forward <= n_random_and_methods + n_oracle + 12 + 6
 
 
 @pytest.mark.parametrize(
@@ -159,7 +167,8 @@ def test_a_text_whose_orders_cannot_be_judged_keeps_what_the_methods_said(model,
     monkeypatch.setattr(running, "judge", fails_on_the_first)
     given = [model.example(tiny.IDS), model.example(tiny.IDS[3:])]
     found = compare(model, given, ["raw_attention"], n_random=3, progress=False)
-    assert found.failures.method.tolist() == ["judging by removal"] and set(found.faithfulness.n) == {1}
+    assert found.failures.method.tolist() == ["judging by removal"] and set(found.main.n) == {1}
+    assert found.failures.error.tolist() == ["mean: 1 of 4 values are NaN"]
     assert set(found.to_frame().example_index) == {0, 1}
 
 
@@ -177,7 +186,7 @@ def test_finished_texts_are_on_disk_when_a_later_one_fails(model, tmp_path, monk
 
     def fails_on_the_second(*args):
         calls.append(1)
-        if len(calls) == 2:
+        if len(calls) == 1 + 3:  # the first operator of the second text
             raise KeyboardInterrupt
         return plain(*args)
 
@@ -195,7 +204,7 @@ def test_rows_of_an_earlier_run_do_not_stay_where_the_first_text_fails(model, tm
 
     short, long = model.example(tiny.IDS[3:]), model.example(tiny.IDS)
     compare(model, [long, long], ["raw_attention"], n_random=2, progress=False, folder=tmp_path)
-    compare(model, [short, long], [fails_on_short], n_random=2, progress=False, folder=tmp_path)
+    compare(model, [short, long], [fails_on_short], n_random=2, progress=False, folder=tmp_path, resume=False)
     table = pd.read_csv(tmp_path / "attributions.csv")
     assert set(table.method) == {"fails_on_short"} and set(table.example_index) == {1}
 
@@ -203,16 +212,17 @@ def test_rows_of_an_earlier_run_do_not_stay_where_the_first_text_fails(model, tm
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_all_methods_run_on_a_planted_model_where_attention_is_known_to_mislead():
     made = planted("P2")
-    found = compare(made.model, [made.example], n_random=4, progress=False)
+    found = compare(made.model, [made.example], "all", n_random=4, operators="mean", progress=False)
     assert set(found.methods) == set(methods) and found.failures.empty
 
 
 def test_every_finding_rests_on_rows_of_the_tables(two):
     found = findings(two)
-    assert len(found) == 3
+    assert {"attention", "removal", "agreement", "operators"} <= {finding.topic for finding in found}
     for finding in found:
-        assert finding.claim.endswith(".") and finding.verdict in ("yes", "no", "open") and len(finding.evidence)
-    assert set(found[0].evidence.method) == {"raw_attention"}
+        assert finding.claim.endswith(".") and len(finding.evidence)
+    (attention,) = [f for f in found if f.topic == "attention"]
+    assert set(attention.evidence.method) == {"raw_attention"} and set(attention.evidence.operator) == {"mean"}
 
 
 def test_tables_are_written_as_csv(two, tmp_path):
@@ -235,7 +245,7 @@ def test_two_texts_are_too_few_for_any_verdict_on_agreement(two):
 def test_a_comparison_without_random_orders_leaves_all_verdicts_open(model):
     found = compare(model, [model.example(tiny.IDS)], FEW, n_random=0, progress=False)
     assert set(found.faithfulness.holds_up) == {"open"}
-    assert {f.verdict for f in findings(found) if f.topic != "agreement"} == {"open"}
+    assert {f.verdict for f in findings(found) if f.topic in ("attention", "removal")} == {"open"}
 
 
 def test_a_check_that_was_measured_once_is_counted_once(two):

@@ -479,7 +479,8 @@ def test_the_heatmap_shows_the_table(bert, found):
     assert [t.get_text() for t in axes.get_yticklabels()] == ["layer 0", "layer 1", "layer 2", "all layers"]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["hard", "top_k\n(k=2)"]
     assert "KL" in axes.collections[0].colorbar.ax.get_ylabel()
-    assert len(swap_panels([found, other])) == 4
+    titles = [axes.get_title(loc="left") for axes in swap_panels([found, other])]
+    assert len(titles) == 6 and any("Rollout" in title for title in titles) and any("Leave" in t for t in titles)
     assert len({panel.figure for panel in swap_panels(found)}) == 1
 
 
@@ -551,3 +552,12 @@ def test_weights_below_zero_have_no_scores(bert):
     with pytest.raises(EditError, match="weights below 0"):
         swapped("temperature", temperature=2.0)(site.replace(weights=site.weights - 0.5))
     assert swapped("uniform")(site.replace(weights=site.weights - 0.5)).weights is not None
+
+
+def test_small_numbers_of_a_heatmap_are_told_from_none(found):
+    table = found.to_frame()
+    table.loc[table.measure == "kl", "mean"] = [0.003, 3e-16, 0.2, float("nan")]
+    axes = swap_heatmap(table, measure="kl")
+    assert [text.get_text() for text in axes.texts] == ["3e−3", "0.00", "0.20", "–"]
+    nothing = table.assign(mean=table["mean"].where(table.measure != "kendall_tau"))
+    assert len(swap_panels(nothing)) == 2  # what has no number at all is no panel

@@ -41,15 +41,12 @@ class Mechanism:
 
     @classmethod
     def of(cls, mechanism: Any, **options: Any) -> "Mechanism":
-        """From a name or a function, options checked; `InputError` names the nearest.
-
-        A mask or a bias is no option: it goes to `z`, `weights` or `site`, with the query and the key that it fits.
-        """
+        """From a name or a function, options checked; `InputError` names the nearest. A mask or a bias is no option."""
         if isinstance(mechanism, Mechanism):
-            if options:
-                name, given = mechanism.entry.name, ", ".join(options)
-                raise InputError(f"the mechanism '{name}' has its options already, got {given}; begin with its name")
-            return mechanism
+            if not options:
+                return mechanism
+            name, given = mechanism.entry.name, ", ".join(options)
+            raise InputError(f"the mechanism '{name}' has its options already, got {given}; begin with its name")
         if isinstance(mechanism, str) and mechanism not in mechanisms:
             raise unknown_mechanism(mechanism, mechanisms)
         entry = mechanisms.get_entry(mechanism)
@@ -58,8 +55,7 @@ class Mechanism:
             if name in ASKED:
                 raise InputError(f"{name} is no option: it goes with a query and a key, weights(query, key, {name}=…)")
             if name not in able:
-                has = nearest(name, able) if able else "it has none"
-                raise InputError(f"'{entry.name}' has no option '{name}'; {has}")
+                raise InputError(f"'{entry.name}' has no option '{name}'; {nearest(name, able or ['(none)'])}")
         chosen = entry.check_options({name: value for name, value in options.items() if value is not None})
         return cls(entry, {name: value for name, value in chosen.items() if name not in ASKED})
 
@@ -88,8 +84,7 @@ class Mechanism:
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """The map [*batch query key] that the mechanism implies: z = weights @ value."""
-        function = self.entry.facts.get("weights")
-        if function is None:
+        if (function := self.entry.facts.get("weights")) is None:
             raise InputError(f"the mechanism '{self.entry.name}' was given without its map (weights=)")
         if not key.shape[-2]:
             raise InputError(f"'{self.entry.name}' needs one key or more to look at, got none")
@@ -116,8 +111,7 @@ class Mechanism:
     def under(self, visible: Tensor | None, n_queries: int, n_keys: int) -> "tuple[Mechanism, Tensor | None]":
         """The mechanism and the mask to ask it with, so that this mask holds; `InputError` where it cannot.
 
-        A mask that hides nothing falls away; one that is causal becomes causal=True, which costs less and is taken by
-        mechanisms that take no other, with what it hides of whole keys (padding) as a mask that all queries share.
+        A mask that hides nothing falls away, a causal one becomes causal=True beside the keys that nobody sees.
         """
         if visible is None or bool(visible.all()):
             return self, None
@@ -132,8 +126,9 @@ class Mechanism:
         return self, visible
 
     def _again(self, source: Site) -> Tensor:
-        mechanism, mask = self.under(source.visible, source.need("query").shape[-2], source.need("key").shape[-2])
-        return mechanism.weights(source.need("query"), source.need("key"), mask, source.scores)
+        query, key = source.need("query"), source.need("key")
+        mechanism, mask = self.under(source.visible, query.shape[-2], key.shape[-2])
+        return mechanism.weights(query, key, mask, source.scores)
 
     def _refuse(self, scores: Tensor) -> Tensor:
         raise InputError(f"'{self.entry.name}' has no scores before a normalizer; edit weights, value or z")

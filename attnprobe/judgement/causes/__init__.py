@@ -12,7 +12,7 @@ present need not be the only one, nor does it decide whether a map explains.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -65,10 +65,14 @@ class Cause:
 
 @dataclass(frozen=True, eq=False)
 class Causes:
-    """What was found of every cause, present or not. lacking: causes that could not be measured here, and why."""
+    """What was found of every cause, present or not. lacking: causes that could not be measured here, and why.
+
+    explained: the tokens that a map ranks. method: the map that `place` is about.
+    """
 
     found: tuple[Cause, ...]
     lacking: Mapping[str, str]
+    explained: tuple[int, ...]
     method: str
     target: str
     operators: tuple[str, ...]
@@ -83,6 +87,12 @@ class Causes:
         """Names of the causes that are present."""
         return tuple(cause.name for cause in self.found if cause.present)
 
+    def seen_by(self, scores: Attribution | Float[Tensor, " token"]) -> "Causes":
+        """The same causes, and where another map ranks the tokens in question; nothing is measured anew."""
+        given, method = _map_of(scores)
+        found = tuple(replace(cause, place=_place(given, self.explained, cause.units)) for cause in self.found)
+        return replace(self, found=found, method=method)
+
     def __getitem__(self, name: str) -> Cause:
         for cause in self.found:
             if cause.name == name:
@@ -96,7 +106,7 @@ class Causes:
 
         One that could not be measured has present None and the reason as its sentence.
         """
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (c.name, c.present, c.measure, c.threshold, list(c.units), c.place, c.look_at, c.sentence)
             for c in self.found
         ]
@@ -140,13 +150,14 @@ def find_causes(
             effects, _ = effects_under(
                 model, example, target, ("mean", "resample"), n_orders=n_orders, seed=seed, data=data
             )
-        given = scores.scores if isinstance(scores, Attribution) else scores
-        case = Case(model, example, target, given, tuple(effects), data, n_orders, seed)
+        given, method = _map_of(scores)
+        case = Case(model, example, target, given, tuple(effects), data, seed)
         found, lacking = _measured(case, list(causes) if only is None else only)
     return Causes(
         found,
         lacking,
-        scores.method if isinstance(scores, Attribution) else "given scores",
+        tuple(case.units.tolist()),
+        method,
         target.description,
         tuple(e.operator for e in case.effects),
         seed,
@@ -177,17 +188,23 @@ def _measured(case: Case, names: Sequence[str]) -> tuple[tuple[Cause, ...], dict
                 sign.units,
                 sign.sentence,
                 entry.facts["look_at"],
-                _place(case, sign.units),
+                _place(case.scores, case.units.tolist(), sign.units),
             )
         )
     return tuple(found), lacking
 
 
-def _place(case: Case, tokens: Sequence[int]) -> int | None:
+def _map_of(scores: Attribution | Float[Tensor, " token"]) -> tuple[Tensor, str]:
+    """How much a map gives each token, without its sign, and its name."""
+    if isinstance(scores, Attribution):
+        return scores.scores.abs(), scores.method
+    return scores.abs(), "given scores"
+
+
+def _place(scores: Tensor, explained: Sequence[int], tokens: Sequence[int]) -> int | None:
     """The best place of any of these tokens in the map's order; those of equal score share the later place."""
-    scores = case.scores[case.units]
-    places = [int((scores >= case.scores[token]).sum()) for token in tokens if token in case.units.tolist()]
-    return min(places, default=None)
+    sizes = scores[list(explained)]
+    return min((int((sizes >= scores[token]).sum()) for token in tokens if token in explained), default=None)
 
 
 def named(words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from attnprobe.attention.seam import Edit, Keep
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
+from attnprobe.intervention import zero_value
 from attnprobe.judgement.effects import VALUE_ZERO, Effects, unit_effects
 from attnprobe.judgement.resampling import source_of
 from attnprobe.methods.mixing import visible_keys
@@ -20,7 +21,7 @@ from attnprobe.models.model import Model, Stack
 from attnprobe.models.projections import Projection, projections
 from attnprobe.models.reading import explained_stack, read_rows
 from attnprobe.models.removal import units
-from attnprobe.models.rows import CONTENT, FIXED, Row, StandIns
+from attnprobe.models.rows import CONTENT, FIXED, Row, StandIns, filler
 from attnprobe.site import Site
 from attnprobe.target import ResolvedTarget
 
@@ -28,7 +29,11 @@ from attnprobe.target import ResolvedTarget
 EFFECTIVE, IDLE = 0.3, 0.1
 # Units whose pairs are looked at, the strongest first.
 MOST_UNITS = 6
-N_DRAWS = 12
+N_DRAWS = 24
+# Orders in which values are zeroed where nobody did so before: beside zeroing each token alone, few are enough.
+VALUE_ORDERS = 4
+# Divided by instead of 0.
+NOTHING = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +46,6 @@ class Case:
     scores: Float[Tensor, " token"]
     effects: tuple[Effects, ...]
     data: Sequence[Any] | None = None
-    n_orders: int = 16
     seed: int = 0
 
     @cached_property
@@ -55,20 +59,50 @@ class Case:
         return tuple(e for e in self.effects if e.operator in CONTENT)
 
     @cached_property
-    def influence(self) -> Float[Tensor, " token"]:
-        """The largest relative effect of each token under any content operator, 0 to 1; 0 for what is no unit."""
-        return torch.stack([self.on_tokens(e, e.relative) for e in self.content]).amax(0)
+    def relative(self) -> Float[Tensor, "operator token"]:
+        """Effects as shares of the largest, by content operator; 0 for what is no unit."""
+        return torch.stack([self.on_tokens(e, e.relative) for e in self.content])
+
+    @property
+    def lead(self) -> Effects:
+        """The operator that tokens are weighed by: "resample" where it is there, else the first of content.
+
+        What other inputs have at a place is what a model may meet there; one embedding in every place is not, and
+        several of them together may act where no token does.
+        """
+        return next((e for e in self.content if e.operator == "resample"), self.content[0])
+
+    @cached_property
+    def effective(self) -> list[int]:
+        """The tokens that have an effect under the leading operator, the strongest first."""
+        strength = self.on_tokens(self.lead, self.lead.relative)
+        order = strength.argsort(descending=True, stable=True).tolist()
+        return [token for token in order if float(strength[token]) >= EFFECTIVE]
+
+    @cached_property
+    def strength(self) -> Float[Tensor, " effective"]:
+        """What each effective token does, mean over random orders, in target units."""
+        return self.on_tokens(self.lead, self.lead.values)[self.effective].clamp(min=NOTHING)
 
     @cached_property
     def value_effects(self) -> Float[Tensor, " token"]:
-        """Effect of zeroing each token's values in all layers, as a share of the largest content effect."""
+        """Effect of zeroing each token's values in all layers, as a share of the largest effect of any content.
+
+        The mean over random orders, or alone, whichever is larger: of a chain each link breaks it, and over random
+        orders they share what one alone would do.
+        """
         given = [e for e in self.effects if e.operator == VALUE_ZERO]
         found = given[0] if given else self._ask_value_effects()
-        largest = max(float(e.values.max()) for e in self.content)
-        return self.on_tokens(found, found.values / largest if largest > 0 else torch.zeros_like(found.values))
+        rows = [Row(self.example), *[Row(self.example, edits=(zero_value([int(j)]),)) for j in found.units]]
+        answers = targets(self.model, rows, self.target).double()
+        effect = torch.maximum(found.values.double(), (answers[1:] - answers[0]).abs())
+        largest = float(self.lead.values.max())
+        return self.on_tokens(found, effect / largest if largest > 0 else torch.zeros_like(effect))
 
     def _ask_value_effects(self) -> Effects:
-        return unit_effects(self.model, self.example, self.target, VALUE_ZERO, n_orders=self.n_orders, seed=self.seed)
+        return unit_effects(
+            self.model, self.example, self.target, VALUE_ZERO, n_orders=VALUE_ORDERS, seed=self.seed, tolerance=None
+        )
 
     def on_tokens(self, effects: Effects, values: Float[Tensor, " unit"]) -> Float[Tensor, " token"]:
         """Numbers of units at their tokens, 0 elsewhere."""
@@ -76,34 +110,40 @@ class Case:
         found[effects.units] = values.double()
         return found
 
-    def effective(self, effects: Effects, most: int | None = None) -> list[int]:
-        """The tokens that have an effect under this operator, the strongest first."""
-        order = effects.values.argsort(descending=True)
-        chosen = [int(effects.units[i]) for i in order if float(effects.relative[i]) >= EFFECTIVE]
-        return chosen[:most]
-
-    def without(
-        self, effects: Effects, sets: Sequence[Sequence[int]], edits: tuple[Edit, ...] = ()
-    ) -> Float[Tensor, "draw set"]:
-        """The target without each set of tokens, under the operator of `effects`; a draw has one stand-in a token.
+    def without(self, sets: Sequence[Sequence[int]], edits: tuple[Edit, ...] = ()) -> Float[Tensor, "draw set"]:
+        """The target without each set of tokens, under the leading operator; a draw has one stand-in a token.
 
         Errors: `InputError` for an operator that draws in the company of others ("infill").
         """
         kept = [self._kept(tokens) for tokens in sets]
-        if effects.operator in FIXED:
-            draws: list[StandIns | None] = [None]
-        elif effects.operator == "resample":
-            source = source_of(self.model, self.example, self.units, self.data)
-            draws = list(source.draws(N_DRAWS, torch.Generator().manual_seed(self.seed)))
-        else:
-            raise InputError(f"pairs of tokens are not looked at under '{effects.operator}'; use 'mean' or 'resample'")
         rows = [
-            Row(self.example, kept=one, operator=effects.operator, stand_ins=draw, edits=edits)
-            for draw in draws
+            Row(self.example, kept=one, operator=self.lead.operator, stand_ins=draw, edits=edits)
+            for draw in self._draws
             for one in kept
         ]
         answers = targets(self.model, rows, self.target, progress="causes").double()
-        return answers.reshape(len(draws), len(sets))
+        return answers.reshape(len(self._draws), len(sets))
+
+    def stand_ins(self) -> list[Float[Tensor, "#token d_model"]]:
+        """For each draw, what stands in for each token under the leading operator."""
+        return [
+            filler(self.model.fillers, self.lead.operator, self.model.name).expand(self.example.n_tokens, -1)
+            if draw is None
+            else draw.vectors
+            for draw in self._draws
+        ]
+
+    @cached_property
+    def _draws(self) -> list[StandIns | None]:
+        """Draws of what stands in; None for the one embedding of an operator that does not draw."""
+        if self.lead.operator in FIXED:
+            return [None]
+        if self.lead.operator != "resample":
+            raise InputError(
+                f"pairs of tokens are not looked at under '{self.lead.operator}'; use 'mean' or 'resample'"
+            )
+        source = source_of(self.model, self.example, self.units, self.data)
+        return list(source.draws(N_DRAWS, torch.Generator().manual_seed(self.seed)))
 
     def _kept(self, tokens: Sequence[int]) -> Bool[Tensor, " token"]:
         kept = torch.ones(self.example.n_tokens, dtype=torch.bool)

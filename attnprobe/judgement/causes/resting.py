@@ -3,26 +3,26 @@
 import torch
 
 from attnprobe.judgement.causes import Sign, causes, sign_of
-from attnprobe.judgement.causes.case import EFFECTIVE, IDLE, Case
+from attnprobe.judgement.causes.case import EFFECTIVE, NOTHING, Case
 
 
-@causes.add(family="attention", source="Gu et al. 2025; Kobayashi et al. 2020", look_at="value_norms")
+@causes.add(family="attention", source="Gu et al. 2025; Kobayashi et al. 2020", look_at="integrated_gradients")
 def sink(case: Case, *, threshold: float = 0.3, written: float = 0.5) -> Sign:
     """A token that all positions rest on, and that little is written from.
 
     measure: (m − u) / (1 − u), m: mean weight on it over layers, heads and queries, u: the same if all looked evenly at
     what they may see. Present from `threshold` on, where its share of what is written (Σ α|f(x)|) is at most `written`
-    of its share of the weight, and neither its content nor its values have an effect.
+    of its share of the weight, and zeroing its values has no effect.
     """
     layers = range(len(case.sites))
     mass = torch.stack([case.attention(n).mean((0, 1)) for n in layers]).mean(0)
     even = torch.stack([case.even(n).mean((0, 1)) for n in layers]).mean(0)
-    lift = (mass - even) / (1 - even).clamp(min=1e-9)
+    lift = (mass - even) / (1 - even).clamp(min=NOTHING)
     each = [(case.attention(n).sum(1) * case.lengths(n)).sum(0) for n in layers]
-    shares = torch.stack([one / one.sum().clamp(min=1e-30) for one in each]).mean(0)
-    passed = shares / (mass / mass.sum().clamp(min=1e-30)).clamp(min=1e-30)
+    shares = torch.stack([one / one.sum().clamp(min=NOTHING) for one in each]).mean(0)
+    passed = shares / (mass / mass.sum().clamp(min=NOTHING)).clamp(min=NOTHING)
     token = int(lift.argmax())
-    quiet = float(case.influence[token]) < IDLE and float(case.value_effects[token]) < EFFECTIVE
+    quiet = float(case.value_effects[token]) < EFFECTIVE
     present = float(lift[token]) >= threshold and float(passed[token]) <= written and quiet
     said = (
         f"{{units}} gets {float(mass[token]):.2f} of all attention ({float(even[token]):.2f} if every position looked "
@@ -45,7 +45,7 @@ def value_null_token(case: Case, *, threshold: float = 0.25) -> Sign:
     weights = case.attention(last)[:, rows].mean(1)
     lengths = (weights * case.lengths(last)).sum(0)
     token = int(weights.mean(0).argmax())
-    share = float(lengths[token] / lengths.max().clamp(min=1e-30))
+    share = float(lengths[token] / lengths.max().clamp(min=NOTHING))
     effect = float(case.value_effects[token])
     present = share <= threshold and effect < EFFECTIVE
     said = (

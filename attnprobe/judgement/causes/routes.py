@@ -1,12 +1,9 @@
 """Ways that a map of attention does not show: past attention altogether, and through other tokens' places."""
 
-import torch
-
 from attnprobe.attention.seam import Keep
 from attnprobe.intervention import patch
 from attnprobe.judgement.causes import Sign, causes, sign_of
 from attnprobe.judgement.causes.case import EFFECTIVE, IDLE, Case
-from attnprobe.judgement.effects import Effects
 
 
 @causes.add(family="route", source="Mohebbi et al. 2023; Kobayashi et al. 2021", look_at="integrated_gradients")
@@ -14,15 +11,17 @@ def residual_bypass(case: Case, *, threshold: float = 0.5) -> Sign:
     """A token that acts without attention: its content reaches the answer through the residual stream.
 
     measure: |change of y| when its content is removed while all that attention gives on (z of every head and layer)
-    is held as it was, as a share of its effect; the smaller of all content operators, the largest of all effective
-    tokens. Present from `threshold` on.
+    is held as it was, as a share of its effect; the largest of all effective tokens. Present from `threshold` on.
     """
     held = patch(case.model.capture(case.example, keep=Keep.of("z")), "z")
-    shares = torch.stack([_past_attention(case, effects, held) for effects in case.content]).amin(0)
-    token = int(shares.argmax())
-    share = float(shares[token])
+    if not case.effective:
+        return sign_of(case, False, 0.0, threshold, (), "No token has an effect.")
+    answers = case.without([[], *[[token] for token in case.effective]], (held,))
+    shares = (answers[:, 1:] - answers[:, :1]).abs().mean(0) / case.strength
+    share = float(shares.max())
     present = share >= threshold
-    chosen = [int(t) for t in (shares >= threshold).nonzero().flatten()] if present else [token]
+    least = threshold if present else share
+    chosen = [token for token, one in zip(case.effective, shares.tolist(), strict=True) if one >= least]
     said = (
         f"With everything that attention gives on held as it was, removing {{units}} still has {share:.2f} of its "
         "effect."
@@ -32,32 +31,23 @@ def residual_bypass(case: Case, *, threshold: float = 0.5) -> Sign:
     return sign_of(case, present, share, threshold, chosen, said)
 
 
-def _past_attention(case: Case, effects: Effects, held: object) -> torch.Tensor:
-    tokens = case.effective(effects)
-    answers = case.without(effects, [[], *[[token] for token in tokens]], (held,))  # type: ignore[arg-type]
-    change = (answers[:, 1:] - answers[:, :1]).abs().mean(0)
-    shares = torch.zeros(case.example.n_tokens, dtype=torch.float64)
-    strength = case.on_tokens(effects, effects.values)[tokens]
-    shares[tokens] = change / strength.clamp(min=1e-30)
-    return shares
-
-
 @causes.add(family="route", source="Mohebbi et al. 2023; Abnar & Zuidema 2020", look_at="integrated_gradients")
 def mixing_across_layers(case: Case, *, threshold: float = EFFECTIVE) -> Sign:
     """A carrier: what other tokens say passes through its place, and what it says itself does not matter.
 
-    measure: the effect of zeroing its values (all layers, random orders), as a share of the largest effect of any
-    content. Present from `threshold` on, for a token whose own content has less than a tenth of the largest effect
-    under every content operator.
+    measure: the effect of zeroing its values in all layers (alone or over random orders, the larger), as a share of
+    the largest effect of any content. Present from `threshold` on, for a token whose own content has less than a tenth
+    of the largest effect under every content operator.
     """
-    carried = case.value_effects.where(case.influence < IDLE, 0.0)
+    content = case.relative.amax(0)
+    carried = case.value_effects.where(content < IDLE, 0.0)
     token = int(carried.argmax())
     share = float(carried[token])
     present = share >= threshold
     chosen = [int(t) for t in (carried >= threshold).nonzero().flatten()] if present else [token]
     said = (
         f"Zeroing the values of {{units}} has up to {share:.2f} of the largest effect; its own content has at most "
-        f"{float(case.influence[chosen].max()):.2f}."
+        f"{float(content[chosen].max()):.2f}."
     )
     if present:
         said += (

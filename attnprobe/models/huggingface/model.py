@@ -98,12 +98,20 @@ class HuggingFaceModel(Model):
         except (InputError, RuntimeError, TypeError, ValueError, LookupError):
             return None
 
-    @cached_property
+    @property
     def fillers(self) -> dict[str, Tensor]:
         """Embeddings of [MASK], the mean, [PAD], [UNK] and zero, as far as the tokenizer has them.
 
-        Of a model of pictures a patch of zero pixels ("mask") and zero.
+        Of a model of pictures a patch of zero pixels ("mask") and zero. Made anew when a parameter was changed in place
+        or replaced: an old embedding would be taken for a filler in silence.
         """
+        now = tuple((id(p), 0 if p.is_inference() else p._version) for p in self.module.parameters())
+        known = self.__dict__.get("_fillers_of")
+        if known is None or known[0] != now:
+            known = self.__dict__["_fillers_of"] = (now, self._make_fillers())
+        return known[1]
+
+    def _make_fillers(self) -> dict[str, Tensor]:
         if word_embedding(self.module) is None and self._looked_up is None:
             return {}
         weight = getattr(self.embedding, "weight", None)

@@ -9,6 +9,7 @@ causal unit has at least 40 % of the largest influence and any other at most 10 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import cast
 
 import numpy as np
 import torch
@@ -26,8 +27,11 @@ from attnprobe.models.rows import Row
 
 SHORTEST, LONGEST = 8, 40
 CAUSAL, IDLE = 0.4, 0.1
+NO_BOUNDARY = ("P12",)  # its other tokens are words that match or do not
 MOST_DRAWS = 200
 ROWS_AT_ONCE = 512
+# Words of the vocabulary that the mean embedding is taken over; all but those of the inputs have no content.
+N_WORDS = 5000
 
 Recipe = Callable[[Stage], Scene]
 FAMILIES: dict[str, Recipe] = {
@@ -61,8 +65,10 @@ class Variant:
         return self.made.example.n_tokens
 
 
-def variant(family: str, number: int, *, boundary: bool = False) -> Variant:
+def variant(family: str, number: int, *, boundary: bool = False, n_words: int = N_WORDS) -> Variant:
     """A member of a family by its number: the same number gives the same variant.
+
+    n_words: of the vocabulary that the mean embedding is taken over; 0 for the words of the inputs alone.
 
     Errors: `InputError` for a family that does not exist, or a draw without what was asked for.
 
@@ -70,6 +76,8 @@ def variant(family: str, number: int, *, boundary: bool = False) -> Variant:
     >>> 8 <= one.n_tokens <= 40 and all(float(one.influence[j]) >= 0.4 for j in one.causal)
     True
     """
+    if boundary and family in NO_BOUNDARY:
+        raise InputError(f"{family} has no variants near the boundary")
     if family not in FAMILIES:
         raise InputError(f"no family of planted models is named '{family}'; {nearest(family, FAMILIES)}")
     key = [list(FAMILIES).index(family), number, int(boundary)]
@@ -77,20 +85,20 @@ def variant(family: str, number: int, *, boundary: bool = False) -> Variant:
     for _ in range(MOST_DRAWS):
         stage = Stage(draw, int(draw.integers(SHORTEST, LONGEST + 1)), boundary)
         scene = FAMILIES[family](stage)
-        found = _made(family, number, scene, int(draw.integers(2**31)), boundary)
+        found = _made(family, number, scene, int(draw.integers(2**31)), boundary, n_words)
         if _as_claimed(found):
             return found
     raise InputError(f"{family}: {MOST_DRAWS} draws gave no variant {number} of the influences asked for")
 
 
-def _made(family: str, number: int, scene: Scene, rotation: int, boundary: bool) -> Variant:
-    made, others = _built(family, scene, rotation)
-    twin = None if scene.twin is None else _built(family, replace(scene, layers=scene.twin), rotation)[0]
+def _made(family: str, number: int, scene: Scene, rotation: int, boundary: bool, n_words: int) -> Variant:
+    made, others = _built(family, scene, rotation, n_words)
+    twin = None if scene.twin is None else _built(family, replace(scene, layers=scene.twin), rotation, n_words)[0]
     influence = influences(made, scene.causal, others)
     return Variant(family, number, made, tuple(sorted(scene.causal)), influence, others, boundary, twin)
 
 
-def _built(family: str, scene: Scene, rotation: int) -> tuple[PlantedModel, tuple[Example, ...]]:
+def _built(family: str, scene: Scene, rotation: int, n_words: int) -> tuple[PlantedModel, tuple[Example, ...]]:
     """The network in a random basis, whose "mean" is that of all words, its input, and the other inputs."""
     words, texts = scene.words()
     plan = Plan(
@@ -111,17 +119,17 @@ def _built(family: str, scene: Scene, rotation: int) -> tuple[PlantedModel, tupl
         positions=scene.positions,
     )
     made = build(plan, rotation=rotation)
-    model = _with_a_mean(made.model)
+    model = _with_a_mean(cast(OwnModel, made.model), n_words)
     every = [_example(model, text) for text in texts]
     answer = float(model.targets([Row(every[0])], model.resolve(every[0], made.target))[0])
     return replace(made, model=model, example=every[0], answer=answer), tuple(every[1:])
 
 
-def _with_a_mean(model: OwnModel) -> OwnModel:
-    labels = model.outputs.names
+def _with_a_mean(model: OwnModel, n_words: int) -> OwnModel:
+    """The model with the mean embedding of a vocabulary that has these words and many that say nothing here."""
     table = model.inputs.weight.detach()
-    fillers = {"mean": table.mean(0), "zero": torch.zeros_like(table[0])}
-    return OwnModel(model.module, model.vocabulary, name=model.name, labels=labels, fillers=fillers)
+    fillers = {"mean": table.sum(0) / max(n_words, len(table)), "zero": torch.zeros_like(table[0])}
+    return OwnModel(model.module, model.vocabulary, name=model.name, labels=model.outputs.names, fillers=fillers)
 
 
 def _example(model: OwnModel, words: Sequence[str]) -> Example:
@@ -131,9 +139,7 @@ def _example(model: OwnModel, words: Sequence[str]) -> Example:
     return replace(example, is_special=(False,) * n, words=tuple(range(n)))
 
 
-def influences(
-    made: PlantedModel, causal: Sequence[int], others: Sequence[Example]
-) -> Float[Tensor, " token"]:
+def influences(made: PlantedModel, causal: Sequence[int], others: Sequence[Example]) -> Float[Tensor, " token"]:
     """The mean change of y when other content is put in a token's place, as a share of the largest.
 
     Over all other inputs that it is taken from, and over all choices of the other causal tokens that have been

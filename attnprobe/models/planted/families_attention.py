@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,7 +18,7 @@ def _several(stage: Stage, most: int = 3) -> list[int]:
 
 def _values(stage: Stage, acting: Sequence[int], reach: Sequence[float], dim: str = "val") -> None:
     """Contents of which the acting tokens' parts of y are 0.5 to 1 in size, and those of the others small."""
-    sizes = [1.0, *(stage.uniform(0.5, 1) for _ in acting[1:])]
+    sizes = [1.0, *(stage.uniform(0.5, 1.0) for _ in acting[1:])]
     for place, size in zip(acting, sizes, strict=True):
         stage.put_scaled(place, dim, stage.sign() * size / reach[place])
     stage.murmur(acting, reach, dim)
@@ -46,14 +47,14 @@ def content_keys(stage: Stage) -> Scene:
     """P1c."""
     (read, quiet), acting = stage.places(2), stage.places(1)
     n, (speaker,) = stage.n, acting
-    louder = stage.uniform(1, 3) * n if stage.chance(0.5) else stage.uniform(0.2, 1)
-    suppressor = stage.uniform(6, 20) * (n + louder)
+    louder = stage.uniform(1.0, 3.0) * n if stage.chance(0.5) else stage.uniform(0.2, 1.0)
+    suppressor = stage.uniform(6.0, 20.0) * (n + louder)
     stage.put_switch(quiet, "key", math.log(suppressor))
     stage.put_always(speaker, "key", math.log(louder))
     reach = [1 / n] * n
     reach[speaker] = louder / (n - 1 + louder)
     stage.put_scaled(speaker, "val", stage.sign() / reach[speaker])
-    stage.murmur((speaker, quiet), reach, scale=0.7)
+    stage.murmur((speaker, quiet), reach, scale=1.0 if stage.boundary else 0.7)
     positions = tuple({"ask": 1.0} if place == read else {} for place in range(n))
     head = Head(((1 / n,) * n,), _OUT, {("ask", "key"): 1.0})
     story = "Weights made by contents: one token takes the attention away from the one that speaks, so both act."
@@ -69,7 +70,7 @@ def bypass(stage: Stage) -> Scene:
     stage.put_scaled(read, "lab", stage.sign())
     stage.murmur([read], row)
     for place in range(stage.n):
-        stage.put_scaled(place, "jin", stage.uniform(1, 5))
+        stage.put_scaled(place, "jin", stage.uniform(1.0, 5.0))
     head = Head((as_row(row),), _OUT | {("jin", "jout"): 1.0})
     story = "The answer is in the token that is read and stays there; attention moves what the answer does not read."
     dims = ("val", "out", "lab", "jin", "jout", *stage.idle)
@@ -82,10 +83,10 @@ def twins(stage: Stage) -> Scene:
     acting = stage.places(2)
     first, second = (np.array(stage.row(acting)) for _ in range(2))
     both = first + 2 * second
-    share = stage.uniform(0, 0.3)
+    share = stage.uniform(0.0, 0.3)
     other = share * first + (1 - share) * second
     stage_reach = [float(x) for x in both]
-    sizes = (1.0, stage.uniform(0.4, 1))
+    sizes = (1.0, stage.uniform(0.4, 1.0))
     for place, size in zip(acting, sizes, strict=True):
         stage.put_scaled(place, "val", stage.sign() * size / stage_reach[place])
     stage.murmur(acting, stage_reach)
@@ -109,13 +110,15 @@ def cancelling(stage: Stage) -> Scene:
     takes[acting] *= stage.uniform(0.2, 0.4)
     adds, takes = adds / adds.sum(), takes / takes.sum()
     reach = adds - takes
-    for place, size in zip(acting, (1.0, stage.uniform(0.5, 1)), strict=False):
+    for place, size in zip(acting, (1.0, stage.uniform(0.5, 1.0)), strict=False):
         stage.put_scaled(place, "val", stage.sign() * size / reach[place])
     # What the loud tokens say is as large as what the others say.
     size = float(np.mean([abs(stage.tokens[place].main["val"]) for place in acting]))
     for place, share in stage.shares(acting).items():
         most = share if share > 0.07 else max(share, 0.05)
-        stage.put_scaled(place, "val", stage.sign() * min(size if share <= 0.07 else math.inf, most / abs(reach[place])))
+        stage.put_scaled(
+            place, "val", stage.sign() * min(size if share <= 0.07 else math.inf, most / abs(reach[place]))
+        )
     heads = (Head((as_row(adds),), _OUT), Head((as_row(takes),), {("val", "out"): -1.0}))
     story = "Two heads look at the same tokens, and one takes away what the other adds there."
     dims = ("val", "out", *stage.idle)
@@ -126,13 +129,13 @@ def copying(stage: Stage) -> Scene:
     """A mark in the content draws the attention, and the value there is copied."""
     (read,), acting = stage.places(), stage.places(1)
     n = stage.n
-    strength = math.log(n * stage.uniform(2, 12))
+    strength = math.log(n * stage.uniform(2.0, 12.0))
     stage.put_always(acting[0], "mark", 1.0)
     factor = math.exp(strength)
     reach = [1 / (n - 1 + factor)] * n
     reach[acting[0]] = factor / (n - 1 + factor)
     stage.put_scaled(acting[0], "val", stage.sign() / reach[acting[0]])
-    stage.murmur(acting, reach, scale=0.3)
+    stage.murmur(acting, reach, scale=0.9 if stage.boundary else 0.3)
     positions = tuple({"ask": strength} if place == read else {} for place in range(n))
     head = Head(((1 / n,) * n,), _OUT, {("ask", "mark"): 1.0})
     story = "One token is marked by its content, attention goes where the mark is and copies what is there."
@@ -197,7 +200,7 @@ def sink_chain(stage: Stage) -> Scene:
     _values(stage, acting, [float(x) for x in reach])
     path = ("val", *(f"hop{layer}" for layer in range(1, n_layers)), "out")
     whole = tuple(map(as_row, rows))
-    layers = tuple(Layer((Head(whole, {(a, b): 1.0}),)) for a, b in zip(path, path[1:], strict=False))
+    layers = tuple(Layer((Head(whole, {(a, b): 1.0}),)) for a, b in pairwise(path))
     story = "A decoder that rests on its first token; contents wander to the last one beside it."
     readout = {"word": {"out": 1.0}}
     dims = (*path, *stage.idle)

@@ -28,11 +28,9 @@ def induction(stage: Stage) -> Scene:
             content[f"tok{text[place]}"] = 1.0
     story = "Induction: what came after the same word before is said again; word, match and source act."
     dims = (*(f"{kind}{word}" for kind in ("tok", "prev") for word in range(n_words)), "out", *stage.idle)
-    layers = _circuit(n, n_words, words[match + 1], stage.uniform(25, 35))
+    layers = _circuit(n, n_words, words[match + 1], stage.uniform(25.0, 35.0))
     readout = {"source": {"out": 1.0}}
-    return Scene(
-        story, dims, layers, stage.tokens, (match, match + 1, read), read, readout, "source", decoder=True
-    )
+    return Scene(story, dims, layers, stage.tokens, (match, match + 1, read), read, readout, "source", decoder=True)
 
 
 def _circuit(n: int, n_words: int, source: int, beta: float) -> tuple[Layer, Layer]:
@@ -49,13 +47,13 @@ def retrieval(stage: Stage) -> Scene:
     """A query asks for a key, and the value of the token that has it is the answer."""
     (read, item), n = stage.places(2), stage.n
     keys = stage.draw.permutation(N_KEYS)
-    strength = math.log(n * stage.uniform(8, 40))
+    strength = math.log(n * stage.uniform(8.0, 40.0))
     asked = int(keys[0])
     _key(stage, read, "query", asked, strength)
     for place in range(n):
         _key(stage, place, "key", asked if place == item else int(stage.draw.choice(keys[1:])), 1.0)
         stage.put_scaled(place, "val", stage.sign() * stage.uniform(0.2, 0.6) if place != read else 0.0)
-    stage.put_scaled(item, "val", stage.sign() * stage.uniform(1, 1.5))
+    stage.put_scaled(item, "val", stage.sign() * stage.uniform(1.0, 1.5))
     head = Head(((1 / n,) * n,), {("val", "out"): 1.0}, {(f"query{k}", f"key{k}"): 1.0 for k in range(N_KEYS)})
     story = "Retrieval: a query asks for a key, and what the token with that key says is the answer."
     dims = ("val", "out", *(f"{kind}{k}" for kind in ("query", "key") for k in range(N_KEYS)), *stage.idle)
@@ -73,7 +71,7 @@ def _key(stage: Stage, place: int, kind: str, number: int, size: float) -> None:
 def switch(stage: Stage) -> Scene:
     """P19: what was read in layer 1 decides which of two tokens is read in layer 2."""
     (read,), (condition, first, second) = stage.places(), stage.places(3)
-    n, beta, size = stage.n, 60.0, stage.uniform(0.5, 3)
+    n, beta, size = stage.n, 60.0, stage.uniform(0.5, 3.0)
     fetch = np.array(stage.row([condition], "with"))
     stage.put_switch(condition, "on", 1.0)
     stage.put_switch(first, "key", 1.0)

@@ -12,7 +12,7 @@ def _gate(
     stage: Stage,
     story: str,
     inputs: Sequence[tuple[float, float]],
-    units: Sequence[tuple[Sequence[float], float, float]],
+    units: Sequence[tuple[Sequence[int], float, float]],
     offset: float,
     scale: float,
 ) -> Scene:
@@ -20,7 +20,7 @@ def _gate(
     bias, and what the ReLU is worth. scale: about how much the strongest input changes y."""
     (read,), acting = stage.places(), stage.places(len(inputs))
     row = stage.row(acting)
-    size = stage.uniform(0.5, 4)
+    size = stage.uniform(0.5, 4.0)
     names = _NAMES[: len(inputs)]
     values = {}
     for name, place, (here, elsewhere) in zip(names, acting, inputs, strict=True):
@@ -29,7 +29,7 @@ def _gate(
     stage.murmur(acting, row, scale=scale * size)
     head = Head((as_row(row),), {**values, ("val", "out"): 1.0})
     made = tuple(
-        Unit({f"s{name}": w for name, w in zip(names, weights, strict=True) if w}, bias, size * out)
+        Unit({f"s{name}": float(w) for name, w in zip(names, weights, strict=True) if w}, bias, size * out)
         for weights, bias, out in units
     )
     dims = (*names, *(f"s{name}" for name in names), "val", "out", *stage.idle)

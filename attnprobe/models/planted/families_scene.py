@@ -1,6 +1,7 @@
 """What a family draws: tokens with a part to play and contents that differ from input to input, and a network."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -121,30 +122,33 @@ class Stage:
         bystanders = [place for place in range(self.n) if place not in acting]
         loud = self.draw.choice(bystanders, size=min(2, len(bystanders)), replace=False)
         for place in acting:
-            weights[place] = self.uniform(2.5, 7) if mode == "with" else self.uniform(0.25, 0.45)
+            weights[place] = self.uniform(2.5, 7.0) if mode == "with" else self.uniform(0.25, 0.45)
         if mode == "against":
             weights[loud] = self.draw.uniform(2.5, 7, len(loud))
         if mode == "partly":
             first, second = (acting[0], loud[0]) if len(acting) > 1 else (loud[0], acting[0])
-            weights[first], weights[second] = self.uniform(4, 7), self.uniform(2, 3.5)
+            weights[first], weights[second] = self.uniform(4.0, 7.0), self.uniform(2.0, 3.5)
         return [float(weight) for weight in weights / weights.sum()]
 
     def shares(self, acting: Sequence[int], scale: float = 1.0) -> dict[int, float]:
         """Influence to give to every token that does not act: at most 7 % of `scale`; near the boundary 12 to 38 % to
         one to three of them."""
         bystanders = [place for place in range(self.n) if place not in acting]
-        found = {place: self.uniform(0, 0.07) * scale for place in bystanders}
+        found = {place: self.uniform(0.0, 0.07) * scale for place in bystanders}
         if self.boundary:
             chosen = self.draw.choice(bystanders, size=int(self.draw.integers(1, 4)), replace=False)
             found |= {int(place): self.uniform(0.12, 0.38) * scale for place in chosen}
         return found
 
     def murmur(self, acting: Sequence[int], reach: Sequence[float], dim: str = "val", scale: float = 1.0) -> None:
-        """A little content in the tokens that do not act, by how much of it gets through (`reach`)."""
+        """A little content in the tokens that do not act, by how much of it gets through (`reach`); never so much more
+        than the acting tokens have that the mean of all words would be its."""
+        most = 3 * max((abs(self.tokens[place].main.get(dim, 0.0)) for place in acting), default=0.0) or math.inf
         for place, share in self.shares(acting, scale).items():
-            self.put_scaled(place, dim, self.sign() * share / max(reach[place], 1e-9))
+            size = share / reach[place] if reach[place] > 0 else most
+            self.put_scaled(place, dim, self.sign() * (min(size, most) if size < math.inf else 0.0))
 
 
-def as_row(weights: Sequence[float]) -> Row:
+def as_row(weights: Iterable[float]) -> Row:
     """Weights as a plan has them."""
     return tuple(float(weight) for weight in weights)

@@ -80,5 +80,5 @@ def keep_network(network: nn.Module, out: Path | None) -> None:
     """Write the parameters to a file, if there is one, and say so."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        save_model(network, out)
+        save_model(network, str(out))
         progress(f"the network is in {out}; safetensors.torch.load_model(network, file) reads it")

@@ -1,0 +1,86 @@
+"""Time of compare() where it does the most: 12 methods, three operators, 200 random orders, 20 sentences.
+
+Run: .venv/bin/python benchmarks/comparing.py   (writes benchmarks/COMPARING.md; --profile prints where the time goes)
+
+The bar: comprehensiveness and sufficiency at ERASER's five bins and the deletion area, on the bundled model, below 120
+seconds on two cores. Sentences have up to 20 words.
+"""
+
+import argparse
+import cProfile
+import pstats
+import statistics
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from attnprobe import compare, load
+from attnprobe.choosing import DEFAULT
+from attnprobe.models.evaluator import Meter
+from benchmarks.compare import machine, sentences, table
+
+RESULTS = Path(__file__).parent / "COMPARING.md"
+METHODS = [name for name in DEFAULT if name != "random_scores"][:12]
+N_RANDOM, N_WORDS, BAR = 200, 20, 120
+
+
+def texts() -> list[str]:
+    """20 sentences of up to 20 words."""
+    return [" ".join(text.split()[:N_WORDS]) for text in sentences()]
+
+
+def measure(verdicts: bool) -> tuple[Any, dict[str, Any]]:
+    """One comparison, and what it took."""
+    model = load("attnprobe/sentiment")
+    compare(model, texts()[:1], METHODS[:2], n_random=2, n_resamples=10, verdicts=False, progress=False)
+    with Meter() as meter:
+        started = time.perf_counter()
+        found = compare(model, texts(), METHODS, n_random=N_RANDOM, verdicts=verdicts)
+        seconds = time.perf_counter() - started
+    units = [int(study.attributions[0].units.sum()) for study in found.studies]
+    facts = {
+        "verdicts": "yes" if verdicts else "no",
+        "wall time, s": round(seconds, 1),
+        "of it running the model, s": round(found.seconds, 1),
+        "forward passes": meter.forward,
+        "backward passes": meter.backward,
+        "tokens that may go, mean": round(statistics.mean(units), 1),
+    }
+    return found, facts
+
+
+def main() -> None:
+    """Measure and write COMPARING.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if given.profile:
+        with cProfile.Profile() as profile:
+            measure(False)
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
+        return
+    runs = [measure(verdicts) for verdicts in (False, True)]
+    found = runs[0][0]
+    text = "\n".join(
+        [
+            "# How long a full comparison takes\n",
+            "Made by `.venv/bin/python benchmarks/comparing.py`.\n",
+            f"Machine: {machine()}; {torch.get_num_threads()} threads.\n",
+            f"{len(found.studies)} sentences of up to {N_WORDS} words, {len(METHODS)} methods, "
+            f"{', '.join(found.settings.operators)}, {N_RANDOM} random orders; "
+            f"{', '.join(dict.fromkeys(found.faithfulness.metric))}. The bar is {BAR} s.\n",
+            table(pd.DataFrame([facts for _, facts in runs])),
+            "",
+        ]
+    )
+    RESULTS.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
