@@ -34,7 +34,7 @@ def passes(model: Any, example: Any, method: Method, target: Any = None, **optio
     """Forward and backward passes that `attribute` with the same arguments will run, told before it runs.
 
     Equal rows are run once, so it may be fewer; a method that raises its steps until a tolerance is met may take more,
-    and so may the first call on a model or text, which finds out once what later ones know (position read, projections).
+    and so may the first call on a model or text, which finds out what later ones know (position read, projections).
     Errors: as `attribute`, and `InputError` for a method that does not say.
     """
     model, entry, options, example, resolved = _asked(model, example, method, target, options)

@@ -1,6 +1,7 @@
 """How often the verdict is wrong: on random planted models whose acting units are known, with held-out thresholds."""
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +14,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from attnprobe.benchmark.verdicts_fitting import fitted
-from attnprobe.benchmark.verdicts_measuring import FOREIGN, PERMUTED, TWIN, Measured, measure_quietly
+from attnprobe.benchmark.verdicts_measuring import FOREIGN, MAPS, PERMUTED, TWIN, Measured, measure_quietly, packed
 from attnprobe.errors import InputError, nearest
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, RULE, Thresholds, auc, decide, ranked
-from attnprobe.models.planted.families import FAMILIES, NO_BOUNDARY
+from attnprobe.models.planted.families import FAMILIES, IDLE, NO_BOUNDARY
 
 NEITHER = "neither"
 TRUTHS = (EXPLAINS, MISLEADS, NEITHER)
@@ -86,15 +87,25 @@ def benchmark_verdicts(
         raise InputError(f"the number of variants is 1 or more, got {n_variants}")
     n_boundary = n_variants // 8 if n_boundary is None else n_boundary
     measured = _all_measured(names, n_variants, n_boundary, workers, progress)
+    return calibrated(measured)
+
+
+def calibrated(measured: Sequence[Measured]) -> Calibration:
+    """Thresholds from each half of the families that were measured, and every map judged with those of the other."""
+    names = tuple(dict.fromkeys(one.family for one in measured))
     halves = names[::2], names[1::2]
-    inside = [one for one in measured if not one.boundary]
-    sides = [[one for one in inside if one.family in half] for half in halves]
+    sides = [[one for one in measured if one.family in half and not one.boundary] for half in halves]
     known = [
-        [(one, name, truth_of(scores, one)) for one in side for name, scores in one.maps.items()] for side in sides
+        [(one, name, truth_of(one.maps[name], one)) for one in side for name in MAPS if name in one.maps]
+        for side in sides
     ]
     # The first half is judged with what the second gave, and the other way round.
     thresholds = (fitted(known[1]), fitted(known[0]))
-    cases = [case for one in measured for case in _cases(one, halves, thresholds)]
+    cases: list[Case] = []
+    for one in measured:
+        held_out = bool(halves[1]) and not one.boundary
+        given = thresholds[0 if one.family in halves[0] else 1] if held_out else RULE
+        cases += judged(one, given, held_out=held_out)
     return Calibration(tuple(cases), thresholds, halves, tuple(measured))
 
 
@@ -109,7 +120,7 @@ def _all_measured(
     if workers <= 1 or len(wanted) < 2 * workers:
         return list(bar(map(measure_quietly, wanted)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(bar(pool.map(measure_quietly, wanted, chunksize=4)))
+        return [pickle.loads(one) for one in bar(pool.map(packed, wanted, chunksize=4))]
 
 
 def truth_of(scores: Float[Tensor, " unit"], measured: Measured, also: Sequence[int] = ()) -> str:
@@ -128,26 +139,34 @@ def truth_of(scores: Float[Tensor, " unit"], measured: Measured, also: Sequence[
     return MISLEADS if not bool((first & acting).any()) and auc(ranks, acting, ~acting) <= 0.5 else NEITHER
 
 
-def _cases(
-    one: Measured, halves: tuple[tuple[str, ...], tuple[str, ...]], thresholds: tuple[Thresholds, Thresholds]
-) -> Iterator[Case]:
-    held_out = not one.boundary and bool(halves[1])
-    given = thresholds[0 if one.family in halves[0] else 1] if held_out else RULE
-    weak = (one.influence > 0.1).nonzero().flatten()
+def judged(
+    one: Measured,
+    thresholds: Thresholds = RULE,
+    operators: Sequence[str] | None = None,
+    *,
+    held_out: bool = False,
+) -> list[Case]:
+    """A case for each map of a variant. operators: those that decide (None: all that were measured)."""
+    effects = [e for e in one.effects if operators is None or e.operator in operators]
+    weak = (one.influence > IDLE).nonzero().flatten()
     between = [int(one.units[index]) for index in weak] if one.boundary else []
+    found = []
     for name, scores in one.maps.items():
-        verdict, reason, _ = decide(scores, one.effects, given)
-        yield Case(
-            family=one.family,
-            variant=one.number,
-            n_tokens=one.n_tokens,
-            map=name,
-            truth=truth_of(scores, one),
-            verdict=verdict,
-            causes=one.causes,
-            held_out=held_out,
-            boundary=one.boundary,
-            n_causal=len(one.causal),
-            reason=reason,
-            truth_if_they_act=truth_of(scores, one, between),
+        verdict, reason, _ = decide(scores, effects, thresholds)
+        found.append(
+            Case(
+                family=one.family,
+                variant=one.number,
+                n_tokens=one.n_tokens,
+                map=name,
+                truth=truth_of(scores, one),
+                verdict=verdict,
+                causes=one.causes,
+                held_out=held_out,
+                boundary=one.boundary,
+                n_causal=len(one.causal),
+                reason=reason,
+                truth_if_they_act=truth_of(scores, one, between),
+            )
         )
+    return found

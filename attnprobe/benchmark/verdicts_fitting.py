@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from attnprobe.benchmark.verdicts_measuring import MAPS, Measured
+from attnprobe.benchmark.verdicts_measuring import Measured
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, RULE, Thresholds, call_of, inversions, ranked, read
 
 # From which a unit counts as acting, below which as idle; then the numbers that M, A and T are held against.
@@ -37,13 +37,12 @@ def fitted(known: Sequence[Known], start: Thresholds = RULE) -> Thresholds:
 
     known: a variant, the name of one of its maps, and its truth. Without cases: `start`.
     """
-    own = [case for case in known if case[1] in MAPS]
-    if not own:
+    if not known:
         return start
     found: list[tuple[float, float, Thresholds]] = []
     for effective, idle in UNITS:
         at = replace(start, effective=effective, idle=idle)
-        numbers = [_numbers(*case, at) for case in own]
+        numbers = [_numbers(*case, at) for case in known]
         for miss, order, top in CALLS:
             tried = replace(at, miss=miss, order=order, top=top)
             found.append((_cost(numbers, tried), _distance(tried, start), tried))

@@ -1,5 +1,6 @@
 """One variant of a family, measured: what its units do under the operators that judge, and what each map says."""
 
+import pickle
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,11 @@ def measure_quietly(wanted: tuple[str, int, bool]) -> Measured:
         return measure(wanted[0], wanted[1], boundary=wanted[2])
 
 
+def packed(wanted: tuple[str, int, bool]) -> bytes:
+    """`measure_quietly` in bytes: tensors on their way between processes would each hold a file open."""
+    return pickle.dumps(measure_quietly(wanted))
+
+
 def measure(
     family: str,
     number: int,
@@ -57,11 +63,13 @@ def measure(
     with_data: bool = True,
     n_words: int = N_WORDS,
     tolerance: float | None = TOLERANCE,
+    causes: bool = True,
 ) -> Measured:
     """A variant with its effects under the operators that judge, its maps, and what was recognised.
 
     with_data: whether "resample" has the other inputs of the same kind to draw from, else words of the vocabulary.
-    n_words: of the vocabulary that the mean embedding is taken over. tolerance: of the effects.
+    n_words: of the vocabulary that the mean embedding is taken over. tolerance: of the effects. causes: whether they
+    are looked for.
     """
     found = variant(family, number, boundary=boundary, n_words=n_words)
     made = found.made
@@ -74,7 +82,7 @@ def measure(
         )
         units = effects[0].units
         maps = _maps(found, units)
-        causes = () if boundary else _causes(found, effects, number)
+        known = _causes(found, effects, number) if causes and not boundary else ()
     return Measured(
         family,
         number,
@@ -85,7 +93,7 @@ def measure(
         found.influence[units],
         effects,
         maps,
-        causes,
+        known,
     )
 
 

@@ -1,14 +1,14 @@
 """Error rates of the verdict: over all families and by family, with Wilson's intervals."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
-from attnprobe.benchmark.verdicts import NEITHER, TRUTHS, Calibration, Case
+from attnprobe.benchmark.verdicts import NEITHER, TRUTHS, Calibration, Case, judged
 from attnprobe.benchmark.verdicts_measuring import FOREIGN, PERMUTED, TWIN, Measured
-from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS, Thresholds, decide, ranked
+from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS, Thresholds, ranked
 from attnprobe.judgement.verdict_sets import wilson
 
 
@@ -99,15 +99,8 @@ def _conflict(one: Measured, name: str, other: str) -> bool:
     return bool((apart & opposite).any())
 
 
-def judged_with(calibration: Calibration, thresholds: Thresholds, operators: Sequence[str] | None = None) -> list[Case]:
-    """The cases judged again, with other thresholds or fewer operators; those near the boundary are left out."""
-    wanted = {(one.family, one.number): one for one in calibration.measured if not one.boundary}
-    found = []
-    for case in calibration.cases:
-        if case.boundary:
-            continue
-        one = wanted[case.family, case.variant]
-        effects = [e for e in one.effects if operators is None or e.operator in operators]
-        verdict, reason, _ = decide(one.maps[case.map], effects, thresholds)
-        found.append(replace(case, verdict=verdict, reason=reason, held_out=False))
-    return found
+def judged_with(
+    measured: Sequence[Measured], thresholds: Thresholds, operators: Sequence[str] | None = None
+) -> list[Case]:
+    """The maps judged again, with other thresholds or fewer operators; those near the boundary are left out."""
+    return [case for one in measured if not one.boundary for case in judged(one, thresholds, operators)]

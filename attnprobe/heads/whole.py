@@ -1,4 +1,4 @@
-"""Layers whose one map lies in several parts (Longformer's band and its global rows, the steps of a recurrent model)."""
+"""Layers whose one map lies in several parts: Longformer's band and its global rows, steps of a recurrent model."""
 
 from dataclasses import replace
 

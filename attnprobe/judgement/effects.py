@@ -22,7 +22,8 @@ from attnprobe.intervention import zero_value
 from attnprobe.judgement.resampling import source_of
 from attnprobe.models.draws import Removal, removal
 from attnprobe.models.evaluator import Meter, targets
-from attnprobe.models.model import Model
+from attnprobe.models.model import Model, Stack
+from attnprobe.models.reading import explained_stack
 from attnprobe.models.removal import checked_operator, units
 from attnprobe.models.rows import DRAWN, RENORMALISING, Row
 from attnprobe.target import ResolvedTarget
@@ -203,7 +204,8 @@ def _removing(
 ) -> _Removed:
     """The operator, checked, with what it draws; every pair of orders has its own draw."""
     if operator == VALUE_ZERO:
-        return _Removed(lambda kept, _: [_without_values(example, choice) for choice in kept.flatten(0, 1)], {})
+        stacks = _value_stacks(model, example)
+        return _Removed(lambda kept, _: [_without_values(example, one, stacks) for one in kept.flatten(0, 1)], {})
     checked_operator(model, operator, draws=True)
     if operator == "resample":
         source = source_of(model, example, index, data)
@@ -232,6 +234,14 @@ def _infilled(example: Example, taken: Removal, choices: Sequence[Bool[Tensor, "
     ]
 
 
-def _without_values(example: Example, kept: Bool[Tensor, " token"]) -> Row:
+def _value_stacks(model: Model, example: Example) -> list[Stack]:
+    """Where the tokens are keys: the explained stack and, of an encoder-decoder, the encoder below it."""
+    stack = explained_stack(model, example)
+    below = [s for s in model.stacks if stack.kind == "cross" and s.kind == "self" and s.name != stack.name]
+    return [*below[:1], stack]
+
+
+def _without_values(example: Example, kept: Bool[Tensor, " token"], stacks: Sequence[Stack]) -> Row:
     gone = (~kept).nonzero().flatten().tolist()
-    return Row(example, edits=(zero_value(gone),) if gone else ())
+    edits = tuple(zero_value(gone, stack=s.name, kind=s.kind) for s in stacks)
+    return Row(example, edits=edits if gone else ())

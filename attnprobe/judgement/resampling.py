@@ -31,7 +31,7 @@ class Source:
     """
 
     table: Float[Tensor, "entry d_model"]
-    choices: tuple[Int[Tensor, " choice"], ...]
+    choices: tuple[Tensor, ...]
     words: str
 
     def draws(self, n_draws: int, generator: torch.Generator) -> list[StandIns]:

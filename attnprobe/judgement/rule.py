@@ -115,7 +115,8 @@ def decide(
     call = calls.pop()
     reason = "; ".join(f"{r.operator}: {r.reason}" for r in readings)
     if call is None:
-        return UNDECIDED, f"it ranks some but not all: {reason}", readings
+        told = any(not math.isnan(reading.miss) for reading in readings)
+        return UNDECIDED, f"it ranks some but not all: {reason}" if told else reason, readings
     wrong = inversions(ranked(scores), [one.relative for one in effects], thresholds) if call == EXPLAINS else 0
     if wrong:
         return UNDECIDED, f"it has {wrong} pair{'s' * (wrong > 1)} of units in the wrong order; {reason}", readings

@@ -18,6 +18,7 @@ from attnprobe.judgement.effects import N_ORDERS, TOLERANCE, Effects, effects_un
 from attnprobe.judgement.rule import RULE, Reading, Thresholds, decide, quality_of, read
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter, remembering
+from attnprobe.models.model import Model
 from attnprobe.models.removal import units as removable
 from attnprobe.target import ResolvedTarget
 
@@ -122,27 +123,19 @@ def judge(
     example and target, used where the operator is the same. name: of the map. Errors: `InputError` for scores that are
     not one finite number a token.
     """
-    model = load(model)
-    example = example if isinstance(example, Example) else model.example(example)
-    resolved = target if isinstance(target, ResolvedTarget) else model.resolve(example, target)
+    model, example, resolved = _read(model, example, target)
     scores = _scores(attribution, example)
     wanted = list(dict.fromkeys((*operators, *evidence)))
-    given = {one.operator: one for one in effects or () if one.operator in wanted}
+    known = {one.operator: one for one in effects or () if one.operator in wanted}
+    missing = [one for one in wanted if one not in known]
+    settings = {"n_orders": n_orders, "seed": seed, "data": data, "tolerance": tolerance}
     with Meter() as meter, remembering():
-        more, lacking = effects_under(
-            model,
-            example,
-            resolved,
-            [one for one in wanted if one not in given],
-            n_orders=n_orders,
-            seed=seed,
-            data=data,
-            tolerance=tolerance,
-        )
-    known = given | {one.operator: one for one in more}
+        more, lacking = effects_under(model, example, resolved, missing, **settings)  # type: ignore[arg-type]
+    known |= {one.operator: one for one in more}
     found = tuple(known[one] for one in wanted if one in known)
+    name = name or (attribution.method if isinstance(attribution, Attribution) else "scores")
     return Verdict(
-        map=name or (attribution.method if isinstance(attribution, Attribution) else "scores"),
+        map=name,
         **_judged(scores, found, [one for one in operators if one in known], lacking, example, resolved, thresholds),
         lacking=lacking,
         effects=found,
@@ -155,6 +148,12 @@ def judge(
         forward_passes=meter.forward,
         seconds=meter.seconds,
     )
+
+
+def _read(model: Any, example: Any, target: Any) -> tuple[Model, Example, ResolvedTarget]:
+    model = load(model)
+    example = example if isinstance(example, Example) else model.example(example)
+    return model, example, target if isinstance(target, ResolvedTarget) else model.resolve(example, target)
 
 
 def _judged(

@@ -1,6 +1,6 @@
 """What a part of a network is, told from what it does (affine map, activation, norm), and other code in its place.
 
-Nothing is looked up by name. A function is tried on a few tensors of the size of its input:
+Nothing is looked up by name. A function is tried on a few tensors of the shape of its input:
 
     affine      f(a) + f(b) − f(0) = f(a + b)                          Linear, Conv1D, dropout at rest
     activation  each entry of f(x) follows from that entry of x alone  GELU, tanh, sigmoid
@@ -30,6 +30,8 @@ ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 6e-2, torc
 COARSE = ROUNDING[torch.float32]
 # Whatever is smooth looks linear to small numbers: a function is linear only if it is so for numbers of this size.
 LARGE = 3.0
+# What a function says of numbers that it cannot take.
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 def noise_like(x: Float[Tensor, " *shape"], seed: int = 0, least: float = 0.0) -> Float[Tensor, " *shape"]:
@@ -60,14 +62,57 @@ def coarsest(tensors: Iterable[Tensor]) -> float:
     return max((ROUNDING.get(tensor.dtype, 1e-4) for tensor in tensors), default=0.0)
 
 
+def widened(leaf: Any) -> Any:
+    """Numbers of a type coarser than float32 in float32, so that rounding does not hide what a function is."""
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in (torch.bfloat16, torch.float16) else leaf
+
+
+def probe(x: Float[Tensor, " *shape"], seed: int) -> Float[Tensor, " *shape"]:
+    """Numbers of size 1 of the shape and type of x, whatever the size of x."""
+    if x.is_complex():
+        return torch.complex(probe(x.real, seed), probe(x.imag, seed + 100))
+    return noise_like(torch.ones_like(x), seed)
+
+
+def is_straight(function: Callable[[dict[int, Tensor]], list[Tensor]], like: dict[int, Tensor]) -> bool:
+    """Whether f(a) + f(b) − f(0) = f(a + b), in all tensors together, for a and b of sizes 1 and LARGE.
+
+    like: tensors of which shape and type are used, not the numbers. Errors: those of the function.
+    """
+    first, second = ({index: probe(x, index + seed) for index, x in like.items()} for seed in (1, 51))
+    at_zero = function({index: torch.zeros_like(x) for index, x in like.items()})
+    rounding = coarsest(like.values())
+    for left, right in ((1.0, LARGE), (-LARGE, LARGE)):  # in turn of one sign and of two, even for a single number
+        a = {index: left * x for index, x in first.items()}
+        b = {index: right * x for index, x in second.items()}
+        pieces = function(a), function(b), at_zero, function({index: a[index] + b[index] for index in like})
+        if not all(_adds_up(*four, rounding) for four in zip(*pieces, strict=True)):
+            return False
+    return True
+
+
+def _adds_up(a: Tensor, b: Tensor, zero: Tensor, whole: Tensor, rounding: float) -> bool:
+    """Whether (a − zero) + (b − zero) = whole − zero but for rounding; what is not finite must be so in all."""
+    if a.shape != zero.shape or b.shape != zero.shape or whole.shape != zero.shape:
+        return False
+    finite = torch.isfinite(zero)
+    if any(not torch.equal(torch.isfinite(t), finite) for t in (a, b, whole)):
+        return False
+    first, second, both = (torch.where(finite, t - zero, 0.0) for t in (a, b, whole))
+    if not both.numel():
+        return True
+    rounding = max(rounding, ROUNDING.get(zero.dtype, 1e-4))
+    size = max(float(first.abs().max()), float(second.abs().max()), float(both.abs().max()), 1e-30)
+    lost = torch.where(finite, zero.abs(), 0.0) * (8 * torch.finfo(zero.dtype).eps)
+    return bool(((first + second - both).abs() <= rounding * size + lost).all())
+
+
 @torch.no_grad()
 def is_affine(function: Function, x: Tensor) -> bool:
-    """Whether a function of one tensor is linear but for a constant, as far as LARGE, not only around a small x."""
-    part = noise_like(x, least=LARGE)
+    """Whether a function of one tensor is linear but for a constant, as far as LARGE, whatever the size of x."""
     try:
-        pieces = function(part), function(x - part), function(torch.zeros_like(x))
-        return alike(pieces[0] + pieces[1] - pieces[2], function(x), float(pieces[0].abs().max()), COARSE)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+        return is_straight(lambda given: [function(given[0])], {0: x})
+    except FAILURES:
         return False
 
 
@@ -172,12 +217,13 @@ def kind_of(module: nn.Module, x: Any, function: Function | None = None) -> Kind
         with torch.no_grad():
             if not isinstance(run(x), Tensor):
                 return None
-        if is_affine(run, x):
+        own = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), None)
+        if is_affine(run, widened(x) if own is None else x):  # parameters ask for numbers of their own type
             return "affine"
         if is_entrywise(run, x):
             return "activation"
         return "norm" if norm_of(run, x) is not None else None
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except FAILURES:
         return None
 
 

@@ -48,7 +48,8 @@ def of_variant(family: str, number: int) -> tuple[Causes, dict[str, bool | None]
     found = variant(family, number)
     made = found.made
     target = made.model.resolve(made.example, made.target)
-    effects, _ = effects_under(made.model, made.example, target, ("mean", "resample"), data=found.others, seed=number)
+    asked = {"n_orders": 8, "seed": number, "data": found.others, "tolerance": None}
+    effects, _ = effects_under(made.model, made.example, target, ("mean", "resample"), **asked)
     scores = torch.ones(made.example.n_tokens)
     return find_causes(made.model, made.example, target, scores, effects=effects, data=found.others), built_in(found)
 

@@ -270,6 +270,27 @@ def test_what_a_function_is_is_told_from_its_numbers(function, kind):
     assert kind_of_call(asked.calls[-1]).kind == kind
 
 
+BENT = [
+    (torch.sigmoid, "held"),
+    (torch.tanh, "activation"),
+    (functional.gelu, "activation"),
+    (functional.glu, "held"),
+    (torch.exp, "held"),
+    (lambda x: x * 1.02, "affine"),
+    (lambda x: x.to(torch.bfloat16), "copy"),
+]
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-2, 1.0, 100.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("function", "kind"), BENT)
+def test_what_a_function_is_depends_neither_on_the_size_nor_on_the_type_of_the_states(function, kind, dtype, size):
+    x = (size * X).to(dtype).requires_grad_().clone()
+    with Asked() as asked:
+        function(x)
+    assert kind_of_call(asked.calls[-1]).kind == kind
+
+
 class Added(nn.Module):
     """Something that is not linear, added to the states."""
 

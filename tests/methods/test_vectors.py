@@ -254,14 +254,38 @@ def test_vectors_behind_a_pre_norm_attention_are_those_of_the_formula_and_add_up
     example = read(model, name)
     layers = through_layers(model, example, lambda layer: layer)
     tolerance = 1e-5 if name in IN_FLOAT32 else 1e-10
-    parallel = name in ("gpt_neox", "falcon", "gptj")
     for layer, (u, projection, call) in zip(layers, vectors_of(model, example), strict=True):
         assert not layer.normed
         torch.testing.assert_close(layer.attended, u, atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(layer.passed_on, u, atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(layer.output, call.output[0], atol=1e-12, rtol=0)
-        if not parallel:  # there the MLP is in the same sum
-            torch.testing.assert_close(layer.result, u.sum(1) + projection.need("b_O"), atol=tolerance, rtol=tolerance)
+        # Also in parallel blocks, whose MLP is added to the attention before the residual is.
+        torch.testing.assert_close(layer.result, u.sum(1) + projection.need("b_O"), atol=tolerance, rtol=tolerance)
+
+
+ORDERS = [
+    lambda past, attended, mlp: (past + attended) + mlp,
+    lambda past, attended, mlp: (attended + mlp) + past,
+    lambda past, attended, mlp: (past + mlp) + attended,
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("order", ORDERS)
+def test_alti_of_a_parallel_block_is_the_same_in_whatever_order_it_adds(order, monkeypatch):
+    def forward(block, hidden_states, **kwargs):
+        normed = block.ln_1(hidden_states)
+        attended, _ = block.attn(hidden_states=normed, **kwargs)
+        return order(hidden_states, attended, block.mlp(normed))
+
+    model = load(network("gptj"))
+    example = read(model, "gptj")
+    plain = attribute(model, example, "alti").scores
+    block = type(model.module.transformer.h[0])
+    before = model.module(torch.tensor([tiny.IDS[:6]])).logits
+    monkeypatch.setattr(block, "forward", forward)
+    torch.testing.assert_close(model.module(torch.tensor([tiny.IDS[:6]])).logits, before)
+    torch.testing.assert_close(attribute(model, example, "alti").scores, plain, atol=1e-6, rtol=1e-6)
 
 
 @torch.no_grad()

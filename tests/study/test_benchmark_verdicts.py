@@ -58,7 +58,7 @@ def test_thresholds_come_from_the_other_half_alone(found):
     measured = {
         family: [m for m in found.measured if m.family == family and not m.boundary] for family in ("P10", "P3")
     }
-    known = {family: [(m, n, truth_of(s, m)) for m in ms for n, s in m.maps.items()] for family, ms in measured.items()}
+    known = {family: [(m, n, truth_of(m.maps[n], m)) for m in ms for n in MAPS] for family, ms in measured.items()}
     assert found.halves == (("P10",), ("P3",))
     assert found.thresholds == (fitted(known["P3"]), fitted(known["P10"]))
     assert fitted([]) == RULE
@@ -87,7 +87,9 @@ def test_rates_are_counted_with_wilsons_upper_end(found):
     assert int(frame.iloc[-1, 1:-1].sum()) == len(own)
     both, conflicting = twins(found)
     assert 0 <= both <= conflicting
-    assert all(case.verdict in ("explains", "misleads", "undecided") for case in judged_with(found, RULE, ["mean"]))
+    assert all(
+        case.verdict in ("explains", "misleads", "undecided") for case in judged_with(found.measured, RULE, ["mean"])
+    )
 
 
 def test_a_family_that_does_not_exist_and_no_variants_are_refused():

@@ -37,8 +37,11 @@ NOTHING = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """One prediction: model, input, target, a map of scores [token], effects by operator, texts to resample from."""
+class Removals:
+    """What removal says of one prediction.
+
+    scores: a map [token]. effects: by operator. data: texts to resample from.
+    """
 
     model: Model
     example: Example
@@ -149,6 +152,11 @@ class Case:
         kept = torch.ones(self.example.n_tokens, dtype=torch.bool)
         kept[list(tokens)] = False
         return kept
+
+
+@dataclass(frozen=True, eq=False)
+class Case(Removals):
+    """One prediction with what removal says of it, and its attention: weights, values and what heads write."""
 
     @cached_property
     def stack(self) -> Stack:

@@ -55,12 +55,11 @@ class Scene:
         return contents, [tuple(text) for text in texts]
 
 
-class Stage:
-    """Random numbers for one draw, and the tokens that it is made of."""
+class Draws:
+    """Random numbers of one draw."""
 
-    def __init__(self, draw: np.random.Generator, n: int, boundary: bool = False) -> None:
-        self.draw, self.n, self.boundary = draw, n, boundary
-        self.tokens = [Token() for _ in range(n)]
+    def __init__(self, draw: np.random.Generator, n: int) -> None:
+        self.draw, self.n = draw, n
         self._free = [int(place) for place in draw.permutation(n)]
 
     def places(self, k: int = 1) -> list[int]:
@@ -83,6 +82,15 @@ class Stage:
     def balanced(self, values: Sequence[float]) -> list[float]:
         """One of the values for each other input, all equally often."""
         return [float(x) for x in self.draw.permutation(np.resize(values, N_OTHERS))]
+
+
+class Stage(Draws):
+    """Random numbers for one draw, and the tokens that it is made of."""
+
+    def __init__(self, draw: np.random.Generator, n: int, boundary: bool = False) -> None:
+        super().__init__(draw, n)
+        self.boundary = boundary
+        self.tokens = [Token() for _ in range(n)]
 
     def put(self, place: int, dim: str, main: float, others: Sequence[float]) -> None:
         """Content in one dimension: here, and in each of the other inputs."""

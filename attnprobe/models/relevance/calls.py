@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from attnprobe.models.anatomy import ROUNDING, alike, coarsest, goes_through_origin, is_entrywise, noise_like, norm_of
+from attnprobe.models.anatomy import (
+    FAILURES,
+    LARGE,
+    alike,
+    coarsest,
+    goes_through_origin,
+    is_entrywise,
+    is_straight,
+    norm_of,
+    probe,
+    widened,
+)
 
 # nothing: gives no numbers. constant: the same whatever the states are (of their size, their type). copy: its entries
 # are entries of the states. affine: linear in the states but for a constant. part: affine in one of them (a quotient in
@@ -17,7 +28,6 @@ Kind = Literal[
     "nothing", "constant", "copy", "affine", "part", "product", "softmax", "activation", "norm", "homogeneous", "held"
 ]
 
-FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 # Numbers as large as these are masks.
 HIDING = 1e20
 
@@ -81,6 +91,15 @@ class Call:
         with torch.enable_grad():
             return self._run({**dict(enumerate(self.leaves)), **(given or {})})
 
+    def wide(self) -> "Call":
+        """The same in numbers of float32 at least; as it is where the function does not take those."""
+        wide = replace(self, leaves=[widened(leaf.detach() if is_state(leaf) else leaf) for leaf in self.leaves])
+        try:
+            wide.outputs({})
+        except FAILURES:
+            return self
+        return wide
+
     def _run(self, given: dict[int, Any]) -> Any:
         leaves = [given[index] for index in range(len(self.leaves))]
         if self.in_place:
@@ -113,8 +132,12 @@ def _changes_its_argument(name: str) -> bool:
 
 
 def kind_of_call(call: Call) -> Found:
-    """What kind of function of the states this is, by numbers; only softmax is known by its name."""
+    """What kind of function of the states this is, by numbers; only softmax is known by its name.
+
+    Neither the size of the states nor their type has a say: what is smooth looks linear to small or coarse numbers.
+    """
     with torch.no_grad():
+        own, call = call, call.wide()
         try:
             whole = call.outputs({})
         except FAILURES:
@@ -127,7 +150,7 @@ def kind_of_call(call: Call) -> Found:
             return Found("constant", call.live)
         if is_affine_in(call, call.live):
             return Found("copy" if _copies(call, whole) else "affine", call.live)
-        return _of_several(call) if len(call.live) > 1 else _of_one(call, whole)
+        return _of_several(call) if len(call.live) > 1 else _of_one(call, own, whole)
 
 
 def _of_several(call: Call) -> Found:
@@ -139,14 +162,15 @@ def _of_several(call: Call) -> Found:
     return Found("homogeneous" if _homogeneous(call) else "held", call.live)
 
 
-def _of_one(call: Call, whole: list[Tensor]) -> Found:
+def _of_one(call: Call, own: Call, whole: list[Tensor]) -> Found:
+    """The kind of a call of one state that is not affine; own: in the numbers of the model, which norms are made in."""
     x = call.states()[call.live[0]]
     if len(whole) == 1 and not x.is_complex():
         function = of_its_state(call)
         try:
             if is_entrywise(function, x):
                 return Found("activation" if goes_through_origin(function, x) else "held", call.live)
-            if norm_of(function, x) is not None:
+            if norm_of(of_its_state(own), own.states()[call.live[0]]) is not None:
                 return Found("norm", call.live)
         except FAILURES:
             pass
@@ -159,22 +183,14 @@ def of_its_state(call: Call) -> Callable[[Tensor], Tensor]:
     return lambda x: call.outputs({index: x})[0]
 
 
-def _noise(x: Tensor, seed: int) -> Tensor:
-    """Numbers of the size of x."""
-    if x.is_complex():
-        return torch.complex(_noise(x.real, seed), _noise(x.imag, seed + 100))
-    return noise_like(x, seed)
-
-
-def _unmasked(call: Call, sources: Sequence[int]) -> dict[int, Tensor]:
+def _unmasked(call: Call) -> dict[int, Tensor]:
     """The states with 0 where they are as large as masks, whose sums would round all else away."""
-    states = call.states()
-    return {index: torch.where(states[index].abs() < HIDING, states[index], 0.0) for index in sources}
+    return {index: torch.where(state.abs() < HIDING, state, 0.0) for index, state in call.states().items()}
 
 
 def _constant(call: Call, whole: list[Tensor]) -> bool:
     try:
-        other = call.outputs({index: _noise(state, index + 1) for index, state in call.states().items()})
+        other = call.outputs({index: LARGE * probe(state, index + 1) for index, state in call.states().items()})
         zero = call.at_zero()
     except FAILURES:
         return False
@@ -184,41 +200,18 @@ def _constant(call: Call, whole: list[Tensor]) -> bool:
 
 def is_affine_in(call: Call, sources: Sequence[int]) -> bool:
     """Whether the function is linear but for a constant in these leaves together, the others held fast."""
-    states = _unmasked(call, sources)
-    part = {index: _noise(state, index + 1) for index, state in states.items()}
-    rest = {index: state - part[index] for index, state in states.items()}
-    zero = {index: torch.zeros_like(state) for index, state in states.items()}
+    states = call.states()
     try:
-        pieces = [call.outputs(given) for given in (part, rest, zero, states)]
+        return is_straight(call.outputs, {index: states[index] for index in sources})
     except FAILURES:
         return False
-    rounding = coarsest(states.values())
-    part_of, rest_of, at_zero, whole = pieces
-    together = zip(part_of, rest_of, at_zero, whole, strict=True)
-    return all(_adds_up(a, b, zero, both, rounding) for a, b, zero, both in together)
-
-
-def _adds_up(a: Tensor, b: Tensor, zero: Tensor, whole: Tensor, rounding: float) -> bool:
-    """Whether (a − zero) + (b − zero) = whole − zero but for rounding; what is not finite must be so in all."""
-    if a.shape != zero.shape or b.shape != zero.shape or whole.shape != zero.shape:
-        return False
-    finite = torch.isfinite(zero)
-    if any(not torch.equal(torch.isfinite(t), finite) for t in (a, b, whole)):
-        return False
-    first, second, both = (torch.where(finite, t - zero, 0.0) for t in (a, b, whole))
-    if not both.numel():
-        return True
-    rounding = max(rounding, ROUNDING.get(zero.dtype, 1e-4))
-    size = max(float(first.abs().max()), float(second.abs().max()), float(both.abs().max()), 1e-30)
-    lost = torch.where(finite, zero.abs(), 0.0) * (8 * torch.finfo(zero.dtype).eps)
-    return bool(((first + second - both).abs() <= rounding * size + lost).all())
 
 
 def _copies(call: Call, whole: list[Tensor]) -> bool:
     """Whether each entry of the output is an entry of the states, or 0: f(a b) = f(a) f(b)."""
     if call.constants():
         return False
-    given = [{i: _noise(torch.ones_like(s), i + seed) for i, s in call.states().items()} for seed in (1, 21)]
+    given = [{i: probe(s, i + seed) for i, s in call.states().items()} for seed in (1, 21)]
     first, second = (call.outputs(one) for one in given)
     both = call.outputs({i: a * given[1][i] for i, a in given[0].items()})
     rounding = coarsest((*call.states().values(), *whole))
@@ -226,9 +219,13 @@ def _copies(call: Call, whole: list[Tensor]) -> bool:
 
 
 def _homogeneous(call: Call) -> bool:
-    states = _unmasked(call, call.live)
-    try:
-        once, twice = call.outputs(states), call.outputs({index: 2 * state for index, state in states.items()})
-    except FAILURES:
-        return False
-    return all(alike(2 * a, b) for a, b in zip(once, twice, strict=True)) and any(bool(a.any()) for a in once)
+    """Whether f(2x) = 2 f(x), here and for numbers of size LARGE."""
+    states = _unmasked(call)
+    for given in (states, {index: LARGE * probe(state, index + 1) for index, state in states.items()}):
+        try:
+            once, twice = call.outputs(given), call.outputs({index: 2 * state for index, state in given.items()})
+        except FAILURES:
+            return False
+        if not all(alike(2 * a, b) for a, b in zip(once, twice, strict=True)) or not any(bool(a.any()) for a in once):
+            return False
+    return True

@@ -16,8 +16,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from attnprobe.errors import InputError
 from attnprobe.models.anatomy import ROUNDING, Kind, kind_of
 from attnprobe.models.huggingface.fused import Fused
+from attnprobe.models.vectors.calls import Call, floats, others
 from attnprobe.models.vectors.parts import Carried, apart
-from attnprobe.models.vectors.rules import Bent, Call, Passed, bent_rule, floats, others, passed
+from attnprobe.models.vectors.rules import Bent, Passed, bent_rule, passed
 from attnprobe.site import softmax
 
 # When constants (biases) are given to the sources: as soon as they join ("sources"), or only while each position still
@@ -56,6 +57,7 @@ class Follower(TorchFunctionMode):
             nn.Module
         ] = []  # activations and norms that are running: one function, whatever they compute
         self._kinds: dict[nn.Module, Kind | None] = {}
+        self._judged: dict[tuple[object, ...], bool] = {}
         self._started: dict[nn.Module, list[Any]] = {}
         self._owner = threading.get_ident()
         tensors = (*self.root.parameters(), *self.root.buffers())
@@ -121,7 +123,7 @@ class Follower(TorchFunctionMode):
         in_place = _in_place(func)
         # The fused kernel cannot run for all parts at once; from its formula the weights are made once for all.
         again = attention_by_hand if func is functional.scaled_dot_product_attention else func
-        call = Call(again, args, kwargs, in_place, self.of)
+        call = Call(again, args, kwargs, in_place, self.of, judged=self._judged)
         out = func(*args, **kwargs)
         results = floats(args[0] if in_place and args else out)
         if not call.carried:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnprobe.errors import InputError, NumericsError
 from attnprobe.example import Example
@@ -18,9 +19,10 @@ from attnprobe.models.evaluator import count
 from attnprobe.models.model import Model
 from attnprobe.models.reading import explained_stack
 from attnprobe.models.rows import Row
+from attnprobe.models.vectors.calls import Call
 from attnprobe.models.vectors.following import Follower
 from attnprobe.models.vectors.parts import Carried
-from attnprobe.models.vectors.rules import Call, Passed
+from attnprobe.models.vectors.rules import Passed
 from attnprobe.models.vectors.whole import follower_of, refuse_unrun
 
 T = TypeVar("T")
@@ -31,8 +33,9 @@ class LayerVectors:
     """One layer: what each source writes into each position, behind the attention and behind the whole layer.
 
     attended: behind the attention, the residual and the norm that follows the two (post-LN; `normed`), or without a
-    norm where the sum itself goes on (pre-LN). result: the state there, constants included. passed_on and output: the
-    same behind the layer, its feed-forward part counted as a constant.
+    norm where the sum itself goes on (pre-LN). result: the state there, constants included, without the output of a
+    feed-forward part that was added before (parallel blocks). passed_on and output: the same behind the layer, its
+    feed-forward part counted as a constant.
     """
 
     path: str
@@ -89,15 +92,18 @@ def mixing_ratios(model: Model, example: Example) -> list[Float[Tensor, " query"
 
 @dataclass(eq=False)
 class _Place:
-    """A state of a layer: the tensor, what is known of its parts, and its numbers as they were."""
+    """A state of a layer: the tensor, what is known of its parts, its numbers as they were, and those of them that
+    came from a feed-forward part beside the attention.
+    """
 
     tensor: Tensor
     entry: Carried
     numbers: Tensor
+    beside: Tensor | None = None
 
     @classmethod
-    def of(cls, tensor: Tensor, entry: Carried) -> "_Place":
-        return cls(tensor, entry, tensor.detach().clone())
+    def of(cls, tensor: Tensor, entry: Carried, beside: Tensor | None = None) -> "_Place":
+        return cls(tensor, entry, tensor.detach().clone(), beside)
 
 
 @dataclass(eq=False)
@@ -111,11 +117,14 @@ class _Layers(Follower):
         self._sum: _Place | None = None  # attention and residual added
         self._normed: _Place | None = None  # a norm of that sum
         self._goes_on = False  # whether the sum is also used without the norm
+        self._beside = WeakTensorKeyDictionary()  # how much of a tensor came from a feed-forward part
 
     def called(self, call: Call, rule: Passed, outputs: list[Tensor]) -> None:
         if self._sum is None:
+            self._note_beside(call, rule, outputs)
             if self._adds(call, rule, outputs):
-                self._sum = _Place.of(outputs[0], self.need(outputs[0], self.path))
+                beside = self._beside.get(outputs[0])
+                self._sum = _Place.of(outputs[0], self.need(outputs[0], self.path), beside)
         elif any(leaf is self._sum.tensor for leaf in call.given):
             if rule.kind == "norm":
                 self.normed(self._sum.tensor, outputs[0])
@@ -130,6 +139,21 @@ class _Layers(Follower):
         past = [entry for entry in entries if not entry.mixed]
         return len(past) == 1 and bool(past[0].parts()[:-1].any())
 
+    def _note_beside(self, call: Call, rule: Passed, outputs: list[Tensor]) -> None:
+        """How much of a sum is the output of a feed-forward part: a summand all of which is set aside as a constant.
+
+        Parallel blocks add attention, feed-forward part and states in any order; behind the attention is without it.
+        """
+        if rule.kind != "affine" or rule.lost or len(outputs) != 1:
+            return
+        share = {i: self._beside[call.given[i]] for i in rule.sources if call.given[i] in self._beside}
+        if len(rule.sources) == 2 and outputs[0].shape == self._states.shape:
+            alone = (i for i in rule.sources if not call.carried[i].mixed and i not in share)
+            share |= {i: call.leaves[i].detach().clone() for i in alone if not call.carried[i].parts()[:-1].any()}
+        if share:
+            zero = {i: torch.zeros_like(call.leaves[i]) for i in rule.sources}
+            self._beside[outputs[0]] = call.again(zero | share)[0] - call.again(zero)[0]
+
     def normed(self, x: Tensor, output: Tensor) -> None:
         if self._sum is not None and x is self._sum.tensor and self._normed is None:
             self._normed = _Place.of(output, self.need(output, self.path))
@@ -143,8 +167,10 @@ class _Layers(Follower):
         normed = self._normed is not None and not self._goes_on
         place = self._normed if normed and self._normed is not None else self._sum
         place.entry.check()
+        beside = None if normed else self._sum.beside
+        whole = place.numbers if beside is None else place.numbers - beside
         layer = LayerVectors(
-            self.path, normed, *self._vectors(place.entry, place.numbers), *self._vectors(self.need(states, ""), states)
+            self.path, normed, *self._vectors(place.entry, whole), *self._vectors(self.need(states, ""), states)
         )
         self.given(layer)
 

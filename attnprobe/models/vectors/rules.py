@@ -2,16 +2,15 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from attnprobe.errors import InputError
 from attnprobe.models.anatomy import (
+    FAILURES,
     LARGE,
     Norm,
     alike,
@@ -22,75 +21,11 @@ from attnprobe.models.anatomy import (
     norm_of,
     slope,
 )
+from attnprobe.models.vectors.calls import Call, name_of
 from attnprobe.models.vectors.parts import Carried, fit
 
 # What is not linear in the states: their slope (activations) and halves (products), or set aside as constants.
 Bent = Literal["followed", "aside"]
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of a function, so that it can be made again with other tensors in the place of some.
-
-    carried: which of the leaves of its arguments depend on the states, and what is known of their parts. An in-place
-    function is made again on a copy of its first argument.
-    """
-
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    in_place: bool = False
-    lookup: Callable[[Tensor], Carried | None] = lambda _: None
-    carried: dict[int, Carried] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.given, self.spec = tree_flatten((self.args, self.kwargs))
-        self.leaves = list(self.given)
-        for index, leaf in enumerate(self.leaves):
-            found = self.lookup(leaf) if isinstance(leaf, Tensor) else None
-            if found is not None:
-                self.carried[index] = found
-        if self.in_place and self.carried:
-            self.leaves[0] = self.leaves[0].clone()
-        self.versions = [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in self.leaves]
-
-    @cached_property
-    def live(self) -> list[int]:
-        """The leaves whose parts are known."""
-        return [index for index, entry in self.carried.items() if entry.lost is None]
-
-    @property
-    def constants(self) -> list[Tensor]:
-        """The other tensors of numbers among the arguments."""
-        return [
-            leaf
-            for index, leaf in enumerate(self.leaves)
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and index not in self.carried
-        ]
-
-    def again(self, given: dict[int, Tensor]) -> list[Tensor]:
-        """The floating tensors that come out with others put in the place of some leaves."""
-        leaves = [given.get(index, leaf) for index, leaf in enumerate(self.leaves)]
-        if self.in_place:
-            leaves[0] = leaves[0].clone()
-        args, kwargs = tree_unflatten(leaves, self.spec)
-        out = self.func(*args, **kwargs)
-        return floats(leaves[0] if self.in_place else out)
-
-    def changed(self) -> bool:
-        """Whether a tensor that went in was changed in place since."""
-        now = [leaf._version if isinstance(leaf, Tensor) else 0 for leaf in self.leaves]
-        return now != self.versions
-
-
-def floats(out: Any) -> list[Tensor]:
-    """The tensors of numbers in what a function gave."""
-    return [leaf for leaf in tree_flatten(out)[0] if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-
-
-def others(out: Any) -> list[Tensor]:
-    """The other tensors in it: places, choices, complex numbers."""
-    return [leaf for leaf in tree_flatten(out)[0] if isinstance(leaf, Tensor) and not leaf.is_floating_point()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +65,15 @@ def _affine(
     call: Call, sources: Sequence[int], outputs: Sequence[Tensor], known: Callable[[Tensor], bool]
 ) -> Passed | None:
     """The rule of a function that is affine in these leaves, all others held fast; None where it is not."""
+    if not call.is_affine_in(sources):
+        return None
     whole = {index: call.leaves[index] for index in sources}
     part = {index: noise_like(leaf, seed=index, least=LARGE) for index, leaf in whole.items()}
     zero = {index: torch.zeros_like(leaf) for index, leaf in whole.items()}
     try:
         first, at_zero = call.again(part), call.again(zero)
         rest = call.again({index: leaf - part[index] for index, leaf in whole.items()})
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except FAILURES:
         return None
     rounding = coarsest(call.leaves[index] for index in call.carried)
     for a, b, c, out in zip(first, rest, at_zero, outputs, strict=True):
@@ -144,7 +81,7 @@ def _affine(
             return None
     constant = any(bool(c.any()) for c in at_zero)
     if constant and all(alike(a, c) and alike(b, c) for a, b, c in zip(first, rest, at_zero, strict=True)):
-        return Passed("constant", None, lost=f"{_name(call)} gives the same whatever the states are")
+        return Passed("constant", None, lost=f"{name_of(call)} gives the same whatever the states are")
     if constant:
         reason = _no_constant(call, sources, zero, at_zero, known)
         if reason is not None:
@@ -176,7 +113,7 @@ def _stays(call: Call, held: Sequence[int], zero: dict[int, Tensor], at_zero: li
     other = {index: noise_like(call.leaves[index], seed=index + 7) for index in held}
     try:
         return all(alike(a, b) for a, b in zip(call.again({**zero, **other}), at_zero, strict=True))
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except FAILURES:
         return False
 
 
@@ -212,12 +149,8 @@ def over_parts(call: Call, sources: Sequence[int], sizes: Sequence[int]) -> list
 
 def _refuse_changed(call: Call, sources: Sequence[int]) -> None:
     if call.changed():
-        path = call.carried[sources[0]].path
-        raise InputError(f"{path}: changes a tensor in place that {_name(call)} has used, so its parts cannot be made")
-
-
-def _name(call: Call) -> str:
-    return getattr(call.func, "__name__", type(call.func).__name__)
+        path, name = call.carried[sources[0]].path, name_of(call)
+        raise InputError(f"{path}: changes a tensor in place that {name} has used, so its parts cannot be made")
 
 
 def _apart(call: Call, outputs: Sequence[Tensor], known: Callable[[Tensor], bool], bent: Bent) -> Passed:
@@ -238,7 +171,7 @@ def _apart(call: Call, outputs: Sequence[Tensor], known: Callable[[Tensor], bool
 
 
 def _bent(call: Call) -> str:
-    return f"{_name(call)} is no sum over the parts of its input"
+    return f"{name_of(call)} is no sum over the parts of its input"
 
 
 def _halves(call: Call, pair: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
@@ -264,7 +197,7 @@ def _one(call: Call, index: int, outputs: Sequence[Tensor], bent: Bent) -> Passe
     if len(outputs) != 1:
         return Passed("other", None, lost=_bent(call))
     return bent_rule(
-        lambda x: call.again({index: x})[0], call.leaves[index], call.carried[index], _name(call), bent, index
+        lambda x: call.again({index: x})[0], call.leaves[index], call.carried[index], name_of(call), bent, index
     )
 
 
@@ -278,7 +211,7 @@ def bent_rule(
                 return Passed("factor", None, lost=f"{name} is not 0 where its input is 0, so it is a factor held fast")
             return _activation(function, x, entry, bent, source)
         norm = norm_of(function, x)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except FAILURES:
         norm = None
     if norm is None:
         return Passed("other", None, lost=f"{name} is no sum over the parts of its input")
