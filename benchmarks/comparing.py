@@ -8,6 +8,7 @@ seconds on two cores. Sentences have up to 20 words.
 
 import argparse
 import cProfile
+import os
 import pstats
 import statistics
 import time
@@ -28,6 +29,11 @@ METHODS = [name for name in DEFAULT if name != "random_scores"][:12]
 N_RANDOM, N_WORDS, BAR = 200, 20, 120
 
 
+def load_average() -> float:
+    """How many processes want to run."""
+    return os.getloadavg()[0]
+
+
 def texts() -> list[str]:
     """20 sentences of up to 20 words."""
     return [" ".join(text.split()[:N_WORDS]) for text in sentences()]
@@ -38,13 +44,14 @@ def measure(verdicts: bool) -> tuple[Any, dict[str, Any]]:
     model = load("attnprobe/sentiment")
     compare(model, texts()[:1], METHODS[:2], n_random=2, n_resamples=10, verdicts=False, progress=False)
     with Meter() as meter:
-        started = time.perf_counter()
+        started, started_cpu = time.perf_counter(), time.process_time()
         found = compare(model, texts(), METHODS, n_random=N_RANDOM, verdicts=verdicts)
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, time.process_time() - started_cpu
     units = [int(study.attributions[0].units.sum()) for study in found.studies]
     facts = {
         "verdicts": "yes" if verdicts else "no",
         "wall time, s": round(seconds, 1),
+        "CPU time, s": round(cpu, 1),
         "of it running the model, s": round(found.seconds, 1),
         "forward passes": meter.forward,
         "backward passes": meter.backward,
@@ -64,13 +71,15 @@ def main() -> None:
             measure(False)
         pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
         return
+    load_before = load_average()
     runs = [measure(verdicts) for verdicts in (False, True)]
     found = runs[0][0]
     text = "\n".join(
         [
             "# How long a full comparison takes\n",
             "Made by `.venv/bin/python benchmarks/comparing.py`.\n",
-            f"Machine: {machine()}; {torch.get_num_threads()} threads.\n",
+            f"Machine: {machine()}; threads: {torch.get_num_threads()}; load when it began: {load_before:.1f}. Where "
+            "others use the machine, the CPU time says more than the wall time.\n",
             f"{len(found.studies)} sentences of up to {N_WORDS} words, {len(METHODS)} methods, "
             f"{', '.join(found.settings.operators)}, {N_RANDOM} random orders; "
             f"{', '.join(dict.fromkeys(found.faithfulness.metric))}. The bar is {BAR} s.\n",

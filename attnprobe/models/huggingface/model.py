@@ -46,7 +46,7 @@ class HuggingFaceModel(Model):
         self.name = name or getattr(self.config, "name_or_path", "") or type(module).__name__
         self.outputs = HuggingFaceOutputs(self.module, self.tokenizer, self._n_outputs)
         self._rows_apart = False
-        self._own_fillers: dict[str, Tensor] | None = None
+        self.own_fillers: dict[str, Tensor] | None = None  # given in the place of those that are found
 
     def __repr__(self) -> str:
         return f"HuggingFaceModel({self.name!r}, {type(self.module).__name__})"
@@ -106,18 +106,13 @@ class HuggingFaceModel(Model):
         Of a model of pictures a patch of zero pixels ("mask") and zero. Made anew when a parameter was changed in place
         or replaced: an old embedding would be taken for a filler in silence.
         """
-        if self._own_fillers is not None:
-            return self._own_fillers
+        if self.own_fillers is not None:
+            return self.own_fillers
         now = tuple((id(p), 0 if p.is_inference() else p._version) for p in self.module.parameters())
         known = self.__dict__.get("_fillers_of")
         if known is None or known[0] != now:
             known = self.__dict__["_fillers_of"] = (now, self._make_fillers())
         return known[1]
-
-    @fillers.setter
-    def fillers(self, given: dict[str, Tensor]) -> None:
-        """Other embeddings to put in a token's place, for models whose own say nothing."""
-        self._own_fillers = given
 
     def _make_fillers(self) -> dict[str, Tensor]:
         if word_embedding(self.module) is None and self._looked_up is None:

@@ -85,7 +85,7 @@ def to_huggingface(
     module = (_gpt2 if plan.causal else _bert)(room, attention).to(dtype).eval()
     model = HuggingFaceModel(module, None, name=f"{plan.name} as {'GPT-2' if plan.causal else 'BERT'}")
     # Truth is said against zero contents, so that is what stands in for a token here too, and nothing else.
-    model.fillers = {"zero": torch.zeros(room.width, dtype=dtype)}
+    model.own_fillers = {"zero": torch.zeros(room.width, dtype=dtype)}
     n = len(plan.tokens)
     example = model.example([plan.vocabulary.index(token) for token in plan.tokens])
     example = replace(example, tokens=plan.tokens, is_special=(False,) * n, words=tuple(range(n)))
