@@ -343,8 +343,8 @@ def test_a_comparison_runs_and_says_that_rollout_does_not_apply(model: OwnModel)
     examples = [model.example(TEXT, answer=ANSWER), model.example("not bad", answer="pas mauvais")]
     methods = ["raw_attention", "attention_x_gradient", "input_x_gradient", "leave_one_out", "occlusion", "rollout"]
     comparison = compare(model, examples, methods, n_random=2, progress=False)
-    assert comparison.failures.method.tolist() == ["rollout", "rollout"]
-    assert comparison.failures.error.str.contains("encoder-decoder").all()
+    failed = comparison.failures[comparison.failures.method == "rollout"]
+    assert len(failed) == 2 and failed.error.str.contains("encoder-decoder").all()
     assert [len(study.attributions) for study in comparison.studies] == [5, 5]
     assert not comparison.faithfulness.empty
 
