@@ -52,7 +52,7 @@ PRE_LN = ("gpt2", "llama", "modernbert", "gpt_neox", "falcon", "gptj", "mixtral"
 # The norm of Llama and its kind works in float32 whatever the model is in.
 IN_FLOAT32 = ("llama", "gemma2", "olmo2", "mixtral")
 ONLY_FLOAT32 = ("mixtral",)  # a kernel of its experts
-NAMES = (*POST_LN, *PRE_LN, "gemma2", "olmo2", "bloom", "deberta", "xlnet")
+NAMES = (*POST_LN, *PRE_LN, "gemma2", "olmo2", "bloom", "deberta")
 
 
 def network(name, implementation="eager", *, double=True, scale=2.0):
