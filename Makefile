@@ -30,8 +30,10 @@ help:
 	  'make format      lay out the code as `make test` wants it' \
 	  'make notebooks   execute the notebooks and keep what they print' \
 	  'make bench       time our attention and compare(), write the results (some minutes)' \
-  'make bench-NAME  run benchmarks/NAME.py alone: make bench-tasks, bench-tasks_vision, bench-swapping, …' \
-  'make bench-all   all of them, training included (half an hour and more)' \
+	  'make bench-NAME  run benchmarks/NAME.py alone: make bench-tasks, bench-tasks_vision, bench-swapping, …' \
+	  'make bench-trends  train small models and look for the trends that papers report (ten minutes)' \
+	  'make bench-causes  causes found on planted models, beside what was built in (half an hour)' \
+	  'make bench-all   all of them, training included (some hours)' \
 	  'make coverage    capture every model type of transformers, write benchmarks/COVERAGE.md' \
 	  'make bundled     train the bundled model again' \
 	  'make clean       remove the environment, what was built and what was fetched'

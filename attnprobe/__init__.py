@@ -15,6 +15,8 @@ _HOMES = {
     "Comparison": "comparison",
     "Example": "example",
     "Finding": "finding",
+    "Head": "heads.addresses",
+    "HeadProfile": "head_profile",
     "Keep": "attention.seam",
     "Mechanism": "attention.mechanisms",
     "Model": "models.model",
@@ -27,9 +29,12 @@ _HOMES = {
     "attribute": "attributing",
     "compare": "comparison",
     "faithfulness": "metrics",
+    "find_causes": "judgement.causes",
     "findings": "finding",
     "gate": "intervention",
+    "head_of": "heads.addresses",
     "inspect": "models.inspecting",
+    "judge": "judgement.verdicts",
     "knock_out": "intervention",
     "load": "models",
     "mean_head": "intervention",
@@ -37,6 +42,7 @@ _HOMES = {
     "patch": "intervention",
     "permute": "intervention",
     "plausibility": "metrics",
+    "profile": "profiling",
     "projections": "models.projections",
     "replace_weights": "intervention",
     "robustness": "metrics",
@@ -64,6 +70,9 @@ if TYPE_CHECKING:
     from attnprobe.example import Example as Example
     from attnprobe.finding import Finding as Finding
     from attnprobe.finding import findings as findings
+    from attnprobe.head_profile import HeadProfile as HeadProfile
+    from attnprobe.heads.addresses import Head as Head
+    from attnprobe.heads.addresses import head_of as head_of
     from attnprobe.intervention import gate as gate
     from attnprobe.intervention import knock_out as knock_out
     from attnprobe.intervention import mean_head as mean_head
@@ -74,6 +83,8 @@ if TYPE_CHECKING:
     from attnprobe.intervention import uniform as uniform
     from attnprobe.intervention import zero_value as zero_value
     from attnprobe.methods import Scores as Scores
+    from attnprobe.judgement.causes import find_causes as find_causes
+    from attnprobe.judgement.verdicts import judge as judge
     from attnprobe.metrics import agreement as agreement
     from attnprobe.metrics import faithfulness as faithfulness
     from attnprobe.metrics import plausibility as plausibility
@@ -83,6 +94,7 @@ if TYPE_CHECKING:
     from attnprobe.models.model import Model as Model
     from attnprobe.models.projections import projections as projections
     from attnprobe.models.rows import Row as Row
+    from attnprobe.profiling import profile as profile
     from attnprobe.site import Site as Site
     from attnprobe.swapping import swap as swap
     from attnprobe.target import Target as Target

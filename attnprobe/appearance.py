@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from attnprobe.wording import PROPER
+
 FAMILIES = ("attention", "gradient", "ablation", "perturbation", "control")
 FAMILY_WORDS = {
     "attention": "attention",
@@ -51,6 +53,9 @@ LOOKS: Mapping[str, Look] = {
     "leave_one_out": Look("Leave-one-out", "Leave-1-out", "down", "v", "#a87320", "#b29e30"),
     "occlusion": Look("Occlusion", "Occlusion", "down", "v", "#a87320", "#b29e30", filled=False),
     "shapley_sampling": Look("Shapley sampling", "Shapley", "cross", "P", "#196a5f", "#38b1e0"),
+    "value_norms": Look("Value norms", "Val. norms", "hexagon", "h", "#7c8089", "#e9e6f1", filled=False),
+    "chefer_2021b": Look("Chefer 2021b", "Chefer b", "up", "^", "#502347", "#c76181", filled=False),
+    "attn_lrp": Look("AttnLRP", "AttnLRP", "pentagon", "p", "#002b00", "#78ef79", filled=False),
     "random_scores": Look("Random scores", "Random", "circle", "o", "#565c67", "#a8afbb", filled=False),
 }
 # Which six are shown where more would be too many to tell apart.
@@ -71,14 +76,23 @@ AT_MOST = 6
 def look(method: str) -> Look:
     """How a method looks; one that nobody drew a shape for is a star under its own name.
 
-    >>> look("leave_one_out").label, look("my_new_method").label
-    ('Leave-one-out', 'My new method')
+    >>> look("leave_one_out").label, look("my_new_method").label, look("attcat").label
+    ('Leave-one-out', 'My new method', 'AttCAT')
     """
     words = method.replace("_x_", " × ").replace("_", " ").strip() or method
-    label = words[:1].upper() + words[1:]
+    label = PROPER.get(method) or words[:1].upper() + words[1:]
     return LOOKS.get(method) or Look(
         label, label if len(label) <= 12 else label[:11] + "…", "star", "*", INK, "#eef0f4"
     )
+
+
+def inline(method: str) -> str:
+    """A method's label within a sentence: small, unless it is a proper name.
+
+    >>> inline("raw_attention"), inline("attn_lrp")
+    ('raw attention', 'AttnLRP')
+    """
+    return PROPER.get(method) or look(method).label.lower()
 
 
 def in_order(methods: Iterable[str], families: Mapping[str, str]) -> list[str]:

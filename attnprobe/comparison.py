@@ -1,7 +1,8 @@
 """compare(): all methods on the same examples and target, judged in the same call, with controls and intervals."""
 
 import importlib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,18 @@ class Comparison:
             paths.append(folder / f"{name}.csv")
         return paths
 
-    def report(self, path: str | Path, *, command: str = "") -> Path:
-        """Write one self-contained page, and its tables as CSV into the folder of its name; gives the page's path."""
+    def report(
+        self, path: str | Path, *, command: str = "", summary: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> Path:
+        """Write one self-contained page, and its tables as CSV into the folder of its name; gives the page's path.
+
+        command: what made the comparison. summary: sentences of your own for the top of the page. without: tables that
+        are not written, by name. Errors: `InputError` where the page cannot be written, or a table does not exist.
+        """
         # By name, since imports only go down: the page is built on the floor above.
-        page: Path = importlib.import_module("attnprobe.report").write(self, Path(path), command=command)
+        page: Path = importlib.import_module("attnprobe.report").write(
+            self, Path(path), command=command, summary=summary, without=without
+        )
         return page
 
 
@@ -115,6 +124,7 @@ def compare(
     n_random: int = 50,
     n_resamples: int = 1000,
     seed: int = 0,
+    oracle: bool = True,
     verdicts: bool = True,
     progress: bool = True,
     folder: str | Path | None = None,
@@ -128,14 +138,16 @@ def compare(
     predicts on each. options: by method name. operators: how tokens are removed, one name or several, the main one
     first (None: [MASK], the mean embedding, attention_mask, as far as the model has them); of several, one that does
     not work on an example leaves it to the others, as `operators` of the result says. n_random: random orders an
-    example, 0 or more. verdicts: whether attention-derived maps are judged as explanations. folder: where finished
+    example, 0 or more. oracle: whether the best order is searched for under each operator, at
+    about the square of the number of tokens in passes. verdicts: whether attention-derived maps are judged as
+    explanations. folder: where finished
     examples are kept while the work goes on; the same call with the same folder goes on where it was interrupted.
     resume: False to begin anew there.
     Errors: `InputError` before any method runs for an unknown name, an unreadable text, a target that a text does not
     have, an operator that does not work on it, or a folder with a comparison of something else. A method that fails on
-    an example, in whatever way, is a row in `failures`, and the others go on.
+    an example, in whatever way, is a row in `failures`, and the others go on; one that fails on all is warned of.
     """
-    settings = Settings("", n_random, n_resamples, seed, "")
+    settings = Settings("", n_random, n_resamples, seed, "", oracle=oracle)
     _check_folder(folder)
     plan = plan_of(load(model), examples, methods, as_target(target), options or {}, operators)
     settings = replace(settings, operator=plan.operators[0], operators=plan.operators, target=str(plan.target))
@@ -144,6 +156,7 @@ def compare(
         studies, failures = run(plan, settings, shelf, verdicts=verdicts, progress=progress)
     if not any(study.attributions for study in studies):
         raise InputError(f"no method gave an answer; the first said: {failures[0][2] if failures else 'nothing'}")
+    _warn_of_dropped(plan, studies, failures)
     return Comparison(
         model=plan.model.describe(),
         studies=tuple(studies),
@@ -155,9 +168,19 @@ def compare(
     )
 
 
+def _warn_of_dropped(plan: Plan, studies: Sequence[Study], failures: Sequence[tuple[int, str, str]]) -> None:
+    """Warn of methods that failed on every text: they are in no table but `failures`."""
+    answered = {a.method for study in studies for a in study.attributions}
+    for name in (entry.name for entry, _ in plan.entries if entry.name not in answered):
+        said = next((error for _, method, error in failures if method == name), "")
+        warnings.warn(
+            f"'{name}' gave no answer on any of the {len(studies)} texts, and is left out: {said}", stacklevel=3
+        )
+
+
 def _tables(plan: Plan, studies: list[Study], settings: Settings) -> dict[str, pd.DataFrame]:
     positions = judged_tables.positions(studies, settings)
-    faithfulness = judged_tables.faithfulness(studies, settings)
+    faithfulness = judged_tables.faithfulness(studies, positions, settings)
     verdicts = verdict_tables.verdicts(studies)
     return {
         "operators": judged_tables.operators(plan.asked, plan.lacking, studies, settings),
@@ -188,4 +211,6 @@ def _shelf(folder: str | Path | None, plan: Plan, settings: Settings, verdicts: 
     """Where finished examples go, and come from."""
     if folder is None:
         return None
-    return Shelf.opened(Path(folder), plan, fingerprint(plan, settings, verdicts=verdicts), resume)
+    return Shelf.opened(
+        Path(folder), plan, fingerprint(plan, settings, verdicts=verdicts, oracle=settings.oracle), resume
+    )

@@ -113,11 +113,16 @@ def _said(values: Iterable[str]) -> tuple[str, ...]:
 
 def _of_causes(rows: pd.DataFrame) -> tuple[str, ...]:
     """Each cause with the number of texts that show it, the most frequent first, and what it is on one of them."""
+    ordered = said_causes(rows)
+    return tuple(f"{name} on {len(said)} of {len(rows)} texts; on the first: {said[0]}" for name, said in ordered)
+
+
+def said_causes(rows: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Each cause, the most frequent first, with what was said of it on each text that shows it; rows: of `verdicts`."""
     found: dict[str, list[str]] = {}
     for cell in rows.causes:
         for one in str(cell).split(BETWEEN):
             name, colon, rest = one.partition(": ")
             if colon:
                 found.setdefault(name, []).append(rest)
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
-    return tuple(f"{name} on {len(said)} of {len(rows)} texts; on the first: {said[0]}" for name, said in ordered)
+    return sorted(found.items(), key=lambda item: -len(item[1]))

@@ -11,6 +11,7 @@ from attnprobe.wording import Verdict, named, scope, signed
 
 # The two tests by removal that a claim about a method speaks of.
 BOTH = ("comprehensiveness", "sufficiency")
+BOTH_WORDS = " and ".join(BOTH)
 # A Kendall's tau of less than this is called slight.
 WEAK = 0.2
 # Of fewer texts than intervals take: removal seems to work the other way where it beats this share of random orders.
@@ -97,14 +98,14 @@ def _left_alone(verdict: str, kept: str, other_way: bool) -> str:
 
 
 def _who_holds_up(comparison: Comparison) -> Finding | None:
-    """Which methods beat random orders in both metrics."""
+    """Which methods beat random orders in both tests of `BOTH`."""
     table = comparison.main[comparison.main.metric.isin(BOTH)]
     judged = table[table.method != "random_scores"]
     if judged.empty:
         return None
     control = table[table.method == "random_scores"]
     if len(control) and set(control.holds_up) == {"yes"}:
-        claim = f"Nothing can be told of removal {scope(comparison)}: random scores pass both metrics too."
+        claim = f"Nothing can be told of removal {scope(comparison)}: random scores pass {BOTH_WORDS} too."
         return Finding("removal", claim, "open", control)
     verdicts = judged.groupby("method", sort=False).holds_up.agg(set)
     good = [str(name) for name, found in verdicts.items() if found == {"yes"}]
@@ -115,12 +116,12 @@ def _who_holds_up(comparison: Comparison) -> Finding | None:
             if n > 1
             else f"{named(list(verdicts.index))} does not clearly beat"
         )
-        claim = f"{who[0].upper()}{who[1:]} random orders in both metrics, {scope(comparison)}."
+        claim = f"{who[0].upper()}{who[1:]} random orders in {BOTH_WORDS}, {scope(comparison)}."
         # A method is out where one metric says no; where all that is known is open, nothing is known of it.
         out = all("no" in found for found in verdicts)
         return Finding("removal", claim, "no" if out else "open", judged)
     verb = "beats" if len(good) == 1 else "beat"
-    claim = f"{len(good)} of {n} methods {verb} random orders in both metrics, {scope(comparison)}: {named(good)}."
+    claim = f"{len(good)} of {n} methods {verb} random orders in {BOTH_WORDS}, {scope(comparison)}: {named(good)}."
     return Finding("removal", claim, "yes", judged[judged.method.isin(good)])
 
 

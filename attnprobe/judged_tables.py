@@ -11,7 +11,7 @@ from jaxtyping import Float
 from attnprobe.intervals import MIN_TEXTS, Interval, over_columns
 from attnprobe.metrics import by_default
 from attnprobe.metrics import faithfulness as metrics
-from attnprobe.study import FOREIGN, KINDS, METHOD, RANDOM_ORDER, REVERSED, SHARES, Judged, Settings, Study
+from attnprobe.study import FOREIGN, KINDS, METHOD, ORACLE, RANDOM_ORDER, REVERSED, SHARES, Judged, Settings, Study
 from attnprobe.study import kind_of_operator as kind_of
 from attnprobe.tables import names_of
 
@@ -52,8 +52,8 @@ def positions(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
     """A row an example, operator, metric and method: its value beside random orders, the best, reversed and foreign.
 
     oracle: the best of all orders that were judged. oracle_search: "exact" where all orders were looked through, else
-    "greedy". position: 0 at the mean of random orders, 1 at the oracle; NaN where these are alike. reversed: the
-    method's order from behind. foreign: its order of another input's tokens.
+    "greedy", or "none" where none was searched for. position: 0 at the mean of random orders, 1 at the oracle; NaN
+    where these are alike. reversed: the method's order from behind. foreign: its order of another input's tokens.
     """
     rows: list[tuple[Any, ...]] = []
     for index, study in enumerate(studies):
@@ -66,10 +66,11 @@ def positions(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
 def _positions(index: int, judged: Judged, metric: str) -> list[tuple[Any, ...]]:
     sign, random = sign_of(metric), judged.random(metric)
     known = judged.values[metric][~np.isnan(judged.values[metric])]
-    oracle = float(sign * (sign * known).max()) if len(known) else math.nan
+    searched = ORACLE in judged.roles
+    oracle = float(sign * (sign * known).max()) if len(known) and searched else math.nan
     mean = float(random.mean()) if len(random) else math.nan
     low, high = np.quantile(random, [0.05, 0.95]) if len(random) else (math.nan, math.nan)
-    search = "exact" if metric in judged.exact else "greedy"
+    search = "exact" if metric in judged.exact else "greedy" if searched else "none"
     room = sign * (oracle - mean)
     found = []
     for name in dict.fromkeys(n for role, n in zip(judged.roles, judged.names, strict=True) if role == METHOD):
@@ -85,9 +86,11 @@ def _positions(index: int, judged: Judged, metric: str) -> list[tuple[Any, ...]]
     return found
 
 
-def faithfulness(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
-    """A row an operator, metric and method, beside the controls of the same texts; see `Comparison` for the columns."""
-    known = positions(studies, settings)
+def faithfulness(studies: Sequence[Study], known: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """A row an operator, metric and method, beside the controls of the same texts; see `Comparison` for the columns.
+
+    known: the `positions` of the studies.
+    """
     cells = dict(iter(known.groupby(["operator", "metric", "method"], sort=False)))
     keys = [(o, m, name) for o in settings.operators for m in by_default(metrics) for name in names_of(studies)]
     parts = [cells.get(key, known.iloc[:0]) for key in keys]
@@ -138,7 +141,7 @@ def _row(
         "difference_high": difference.high,
         "holds_up": holds_up(interval, mean["random_beaten"], value.n, int(judged.n_random.sum())),
         "oracle": mean["oracle"],
-        "oracle_search": "exact" if len(judged) and (judged.oracle_search == "exact").all() else "greedy",
+        "oracle_search": _search(judged.oracle_search),
         "position": place.mean,
         "position_low": place.low,
         "position_high": place.high,
@@ -146,6 +149,11 @@ def _row(
         "reversed": _mean(judged.reversed),
         "foreign": _mean(judged.foreign),
     }
+
+
+def _search(found: pd.Series) -> str:
+    """How the best orders of some texts were found: as the least thorough one was."""
+    return next((kind for kind in ("none", "greedy", "exact") if (found == kind).any()), "none")
 
 
 def _mean(values: pd.Series) -> float:

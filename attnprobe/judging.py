@@ -150,7 +150,7 @@ def judge(
     # In one go, so that batches are full; what the metrics ask for is then known.
     ahead = np.concatenate([np.stack([ranks for _, _, ranks in named]), random])
     _evaluate_ahead(answers, ahead)
-    best = oracles(answers.n_units, answers, [q.wanted(answers.n_units) for q in _quick(chosen).values()])
+    best = _best(answers, chosen) if settings.oracle else random[:0]
     ranks = np.concatenate([ahead, best])
     roles = [role for role, _, _ in named] + [RANDOM_ORDER] * len(random) + [ORACLE] * len(best)
     names = [name for _, name, _ in named] + [""] * (len(random) + len(best))
@@ -163,7 +163,7 @@ def judge(
         values,
         _curves(answers, ranks, roles) if main else {},
         answers.whole - answers(np.eye(answers.n_units, dtype=bool)),
-        tuple(_quick(chosen)) if answers.n_units <= EXACT_UNITS else (),
+        tuple(_quick(chosen)) if answers.n_units <= EXACT_UNITS and settings.oracle else (),
     )
 
 
@@ -174,6 +174,11 @@ def _named(attributions: Sequence[Attribution], foreign: Sequence[Attribution]) 
     others = {a.method: a for a in foreign}
     brought = [(FOREIGN, a.method, foreign_ranks(a, others[a.method])) for a in attributions if a.method in others]
     return [*own, *back, *brought]
+
+
+def _best(answers: Answers, chosen: Mapping[str, Entry]) -> Ranks:
+    """The best orders that a search finds, for the quick metrics."""
+    return oracles(answers.n_units, answers, [q.wanted(answers.n_units) for q in _quick(chosen).values()])
 
 
 def _quick(chosen: Mapping[str, Entry]) -> dict[str, Quick]:

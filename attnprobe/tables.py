@@ -1,7 +1,7 @@
 """Studies to long tables: scores, predictions, agreement beside its null, checks, costs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations, permutations
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from scipy import stats
 
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Check
 from attnprobe.intervals import LEVEL, kendall_over_tokens, over_columns
 from attnprobe.metrics import agreement as agreement_metrics
 from attnprobe.metrics import by_default
+from attnprobe.metrics.ranks import kendall_tau, spearman
 from attnprobe.study import Settings, Study
 
 DIRECTIONS = ("signed", "size")
@@ -63,23 +65,79 @@ def agreement(studies: Sequence[Study], settings: Settings) -> pd.DataFrame:
 
     null_low, null_high: the middle 95 % of what it would be if tokens were permuted (for metrics of ranks).
     """
-    pairs = [(d, a, b) for d in DIRECTIONS for a, b in combinations(names_of(studies), 2)]
+    names = names_of(studies)
+    pairs = [(d, a, b) for d in DIRECTIONS for a, b in combinations(names, 2)]
     scores = [[_pair(s.attribution(a), s.attribution(b), direction) for s in studies] for direction, a, b in pairs]
+    known = {metric: _together(quick, studies, names) for metric, quick in TOGETHER.items()}
     rows: dict[tuple[int, str], tuple[Any, ...]] = {}
     for metric, entry in by_default(agreement_metrics).items():
-        values = [[math.nan if xy is None else float(entry.function(*xy)) for xy in column] for column in scores]
-        array = np.array(values, dtype=float).reshape(len(pairs), len(studies)).T
+        if entry.function in known:
+            array = known[entry.function]
+        else:
+            values = [[math.nan if xy is None else float(entry.function(*xy)) for xy in column] for column in scores]
+            array = np.array(values, dtype=float).reshape(len(pairs), len(studies)).T
         found = over_columns(array, n_resamples=settings.n_resamples, seed=settings.seed)
         for number, (interval, column) in enumerate(zip(found, scores, strict=True)):
             low, high, over = interval.low, interval.high, "texts"
-            known = [xy for xy in column if xy is not None]
+            both = [xy for xy in column if xy is not None]
             if len(studies) == 1 and metric == "kendall_tau" and interval.n:
-                low, high = kendall_over_tokens(*known[0], n_resamples=settings.n_resamples, seed=settings.seed)
+                low, high = kendall_over_tokens(*both[0], n_resamples=settings.n_resamples, seed=settings.seed)
                 over = "tokens"
-            band = null_band(metric, tuple(sorted(len(x) for x, _ in known)), settings.seed)
+            band = null_band(metric, tuple(sorted(len(x) for x, _ in both)), settings.seed)
             rows[number, metric] = (metric, *pairs[number], interval.mean, low, high, interval.n, over, *band)
     ordered = [rows[number, metric] for number in range(len(pairs)) for metric in by_default(agreement_metrics)]
     return pd.DataFrame(ordered, columns=AGREEMENT)
+
+
+def _together(
+    quick: Callable[[np.ndarray], np.ndarray], studies: Sequence[Study], names: Sequence[str]
+) -> Float[np.ndarray, "text pair"]:
+    """A metric of all pairs of methods, directions one after the other, text by text; NaN where one failed."""
+    first, second = np.triu_indices(len(names), 1)
+    rows = []
+    for study in studies:
+        found = [study.attribution(name) for name in names]
+        n_units = next((int(a.units.sum()) for a in found if a is not None), 0)
+        if n_units < 2:  # no order
+            rows.append(np.full(len(DIRECTIONS) * len(first), math.nan))
+            continue
+        gone = torch.full((n_units,), math.nan, dtype=torch.float64)
+        scores = torch.stack([gone if a is None else a.scores[a.units].double() for a in found]).numpy()
+        rows.append(np.concatenate([quick(x)[first, second] for x in (scores, np.abs(scores))]))
+    return np.array(rows, dtype=float).reshape(len(studies), len(DIRECTIONS) * len(first))
+
+
+def _ordered(scores: Float[np.ndarray, "method unit"]) -> Bool[np.ndarray, " method"]:
+    """Which rows are known and not constant."""
+    return ~np.isnan(scores).any(1) & (np.ptp(scores, axis=1) > 0)
+
+
+def _taus(scores: Float[np.ndarray, "method unit"]) -> Float[np.ndarray, "method method"]:
+    """Kendall's tau-b of each pair of rows: Σ of products of signs over the root of the pairs that neither ties."""
+    before, after = np.triu_indices(scores.shape[1], 1)
+    signs = np.sign(scores[:, after] - scores[:, before])
+    untied = np.sqrt((signs**2).sum(1))
+    return _correlated(signs @ signs.T, untied, _ordered(scores))
+
+
+def _rhos(scores: Float[np.ndarray, "method unit"]) -> Float[np.ndarray, "method method"]:
+    """Spearman's rho of each pair of rows: Pearson's of the ranks, ties given their mean."""
+    ranks = stats.rankdata(scores, axis=1)
+    ranks = ranks - ranks.mean(1, keepdims=True)
+    return _correlated(ranks @ ranks.T, np.sqrt((ranks**2).sum(1)), _ordered(scores))
+
+
+def _correlated(
+    products: Float[np.ndarray, "method method"],
+    norms: Float[np.ndarray, " method"],
+    known: Bool[np.ndarray, " method"],
+) -> Float[np.ndarray, "method method"]:
+    found = products / np.where(known, norms, 1.0)[:, None] / np.where(known, norms, 1.0)
+    return np.where(known[:, None] & known, found, math.nan)
+
+
+# Metrics of all pairs at once; the same numbers as the registered functions give, pair by pair.
+TOGETHER: Mapping[Callable[..., float], Callable[[np.ndarray], np.ndarray]] = {kendall_tau: _taus, spearman: _rhos}
 
 
 @lru_cache(maxsize=4096)

@@ -1,12 +1,35 @@
 """Findings: a claim in words, whether the numbers support it, and the rows that it rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pandas as pd
 
 from attnprobe.comparison import Comparison
+
+# Methods whose names people write otherwise than their words.
+PROPER: Mapping[str, str] = {
+    "atman": "AtMan",
+    "alti": "ALTI",
+    "attcat": "AttCAT",
+    "attn_lrp": "AttnLRP",
+    "chefer_2021a": "Chefer 2021a",
+    "chefer_2021b": "Chefer 2021b",
+    "cp_lrp": "CP-LRP",
+    "decompx": "DecompX",
+    "deep_lift": "DeepLIFT",
+    "globenc": "GlobEnc",
+    "grad_sam": "Grad-SAM",
+    "gradient_shap": "GradientSHAP",
+    "kernel_shap": "KernelSHAP",
+    "lime": "LIME",
+    "owen": "Owen values",
+    "rise": "RISE",
+    "shapley_exact": "Shapley values, exact",
+    "shapley_sampling": "Shapley sampling",
+    "smooth_grad": "SmoothGrad",
+}
 
 Verdict = Literal["yes", "no", "open", "explains", "misleads", "undecided"]
 
@@ -31,10 +54,10 @@ class Finding:
 def named(names: Sequence[str]) -> str:
     """Names in a sentence.
 
-    >>> named(["raw_attention", "rollout"])
-    'raw attention and rollout'
+    >>> named(["raw_attention", "rollout", "attn_lrp"])
+    'raw attention, rollout and AttnLRP'
     """
-    words = [name.replace("_", " ") for name in names]
+    words = [PROPER.get(name) or name.replace("_x_", " × ").replace("_", " ") for name in names]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 

@@ -17,10 +17,12 @@ COMMAND = re.compile(r"^\.venv/bin/(attnprobe .*)$", re.MULTILINE)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_readmes_python_prints_what_it_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {}  # a reader goes on where the block before ended
     for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")):
         test = doctest.DocTestParser().get_doctest(block, {}, "README.md", "README.md", 0)
+        test.globs = space
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-        runner.run(test)
+        runner.run(test, clear_globs=False)
         assert runner.summarize(verbose=False).failed == 0
 
 

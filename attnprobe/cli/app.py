@@ -16,6 +16,8 @@ from attnprobe.cli.attribute import attribute
 from attnprobe.cli.benchmark import benchmark
 from attnprobe.cli.declaration import declaration
 from attnprobe.cli.demo import demo
+from attnprobe.cli.head import head
+from attnprobe.cli.heads import heads
 from attnprobe.cli.inspecting import inspect
 from attnprobe.cli.mechanisms import mechanisms
 from attnprobe.cli.methods import methods
@@ -33,7 +35,10 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-for command in (demo, report, methods, metrics, attribute, inspect, mechanisms, swap, declaration, benchmark):
+for command in (
+    *(demo, report, methods, metrics, attribute, inspect, heads, head),
+    *(mechanisms, swap, declaration, benchmark),
+):
     app.command(command)
 
 

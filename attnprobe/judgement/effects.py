@@ -18,12 +18,10 @@ from torch import Tensor
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
-from attnprobe.intervention import zero_value
 from attnprobe.judgement.resampling import source_of
 from attnprobe.models.draws import Removal, removal
 from attnprobe.models.evaluator import Meter, targets
-from attnprobe.models.model import Model, Stack
-from attnprobe.models.reading import explained_stack
+from attnprobe.models.model import Model
 from attnprobe.models.removal import checked_operator, units
 from attnprobe.models.rows import DRAWN, RENORMALISING, Row
 from attnprobe.target import ResolvedTarget
@@ -31,7 +29,6 @@ from attnprobe.target import ResolvedTarget
 N_ORDERS = 16
 # More orders are drawn, up to so many times as many, while a standard error is above this share of the largest effect.
 MOST, TOLERANCE = 4, 0.2
-VALUE_ZERO = "value_zero"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +95,10 @@ def unit_effects(
 ) -> Effects:
     """The effect of each unit under an operator, over at least `n_orders` random removal orders.
 
-    operator: any of `rows.OPERATORS`, or "value_zero" (its values are 0 in every layer, its weights stay). data: texts
-    that "resample" takes the token at the same place of (None: words of the vocabulary). Orders come in pairs, each
-    with its reverse, and a pair shares its draws. tolerance: orders are added, up to 4 times as many, until the
-    standard error of every unit is at most this share of the largest effect (None: no more are). Errors: `InputError`
-    for an operator that this model lacks.
+    operator: any of `rows.OPERATORS`. data: texts that "resample" takes the token at the same place of (None: words of
+    the vocabulary). Orders come in pairs, each with its reverse, and a pair shares its draws. tolerance: orders are
+    added, up to 4 times as many, until the standard error of every unit is at most this share of the largest effect
+    (None: no more are). Errors: `InputError` for an operator that this model lacks.
     """
     if n_orders < 2:
         raise InputError(f"n_orders is at least 2 (an order and its reverse), got {n_orders}")
@@ -203,9 +199,6 @@ def _removing(
     data: Sequence[Any] | None,
 ) -> _Removed:
     """The operator, checked, with what it draws; every pair of orders has its own draw."""
-    if operator == VALUE_ZERO:
-        stacks = _value_stacks(model, example)
-        return _Removed(lambda kept, _: [_without_values(example, one, stacks) for one in kept.flatten(0, 1)], {})
     checked_operator(model, operator, draws=True)
     if operator == "resample":
         source = source_of(model, example, index, data)
@@ -232,16 +225,3 @@ def _infilled(example: Example, taken: Removal, choices: Sequence[Bool[Tensor, "
         Row(example) if bool(choice.all()) else Row(example, choice, taken.operator, stand_ins=next(drawn)[0])
         for choice in choices
     ]
-
-
-def _value_stacks(model: Model, example: Example) -> list[Stack]:
-    """Where the tokens are keys: the explained stack and, of an encoder-decoder, the encoder below it."""
-    stack = explained_stack(model, example)
-    below = [s for s in model.stacks if stack.kind == "cross" and s.kind == "self" and s.name != stack.name]
-    return [*below[:1], stack]
-
-
-def _without_values(example: Example, kept: Bool[Tensor, " token"], stacks: Sequence[Stack]) -> Row:
-    gone = (~kept).nonzero().flatten().tolist()
-    edits = tuple(zero_value(gone, stack=s.name, kind=s.kind) for s in stacks)
-    return Row(example, edits=edits if gone else ())

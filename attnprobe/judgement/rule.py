@@ -169,15 +169,10 @@ def missed(ranks: Int[Tensor, " unit"], effects: Float[Tensor, " unit"], k: int)
     >>> missed(torch.tensor([0, 1, 1]), torch.tensor([1.0, 0.5, 0.0]), 1)
     0.75
     """
-    got, left = 0.0, k
-    for rank in ranks.unique(sorted=True).flip(0).tolist():
-        group = effects[ranks == rank].double()
-        taken = min(left, len(group))
-        got += float(group.mean()) * taken
-        left -= taken
-        if not left:
-            break
-    return 1 - got / float(effects.double().topk(k).values.sum())
+    e = effects.double()
+    of_rank = torch.zeros(int(ranks.max()) + 1, dtype=e.dtype).scatter_add(0, ranks, e) / ranks.bincount()
+    first = ranks.topk(k).values
+    return 1 - float(of_rank[first].sum()) / float(e.topk(k).values.sum())
 
 
 def inversions(

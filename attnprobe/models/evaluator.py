@@ -24,6 +24,8 @@ from attnprobe.capture import finite
 from attnprobe.errors import AttnprobeError, CaptureError, InputError
 from attnprobe.models.model import Model
 from attnprobe.models.rows import Row
+from attnprobe.models.shortcuts import Ask, asking, starts_of
+from attnprobe.models.value_removal import with_edits
 from attnprobe.target import ResolvedTarget
 
 T = TypeVar("T")
@@ -112,7 +114,7 @@ def targets(
     memory = _memory.get()
     known: dict[object, Tensor] = {} if memory is None else memory
     # The callables and examples stay in the key, so that an id cannot be given to another object meanwhile.
-    version = _version(model)
+    version = parameter_version(model)
     keys = [(id(model), version, target, row.example, row.edits, row.key()) for row in rows]
     wanted = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     count(reused=len(rows) - len(wanted))
@@ -120,18 +122,19 @@ def targets(
         total=len(wanted), desc=progress, delay=1.0, leave=False, disable=None if progress else True, unit="pass"
     )
     with bar, torch.no_grad():
-        groups: dict[tuple[int, int | None, object], list[tuple[object, Row]]] = {}
-        for key, row in wanted.items():
-            groups.setdefault((row.length, _position(row, target), _shapes(row)), []).append((key, row))
-        for (length, position, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
+        groups: dict[tuple[int, int | None, object, int | None], list[tuple[object, Row]]] = {}
+        for (key, row), start in zip(wanted.items(), starts_of(model, list(wanted.values()), target), strict=True):
+            groups.setdefault((row.length, _position(row, target), _shapes(row), start), []).append((key, row))
+        for (length, position, _, start), group in sorted(groups.items(), key=lambda item: item[0][0]):
             moved = replace(target, position=position) if isinstance(target, ResolvedTarget) else target
-            _fill(model, group, moved, known, even_batches(len(group), batch_size(length)), bar)
+            ask = asking(start, partial(_ask, model, moved))
+            _fill(group, ask, known, even_batches(len(group), batch_size(length)), bar)
     if not rows:
         return torch.zeros(0)
     return torch.stack([known[key] for key in keys])
 
 
-def _version(model: Model) -> int:
+def parameter_version(model: Model) -> int:
     """Grows whenever a parameter is changed in place, so that no answer of before is remembered."""
     return sum(p._version for p in model.module.parameters() if not p.is_inference())
 
@@ -155,11 +158,11 @@ def _position(row: Row, target: Callable[[Tensor], Tensor]) -> int | None:
     return int(row.kept[:position].sum())
 
 
-def _fill(model: Model, group: list, target: Callable[[Tensor], Tensor], known: dict, size: int, bar: tqdm) -> None:
+def _fill(group: list, ask: Ask, known: dict, size: int, bar: tqdm) -> None:
     start = 0
     while start < len(group):
         part = group[start : start + size]
-        answers = halving(partial(_ask, model, part, target), len(part), "rows")
+        answers = halving(partial(_first, ask, [row for _, row in part]), len(part), "rows")
         values = finite(
             "the model's output", answers.float().cpu() if answers.dtype != torch.float64 else answers.cpu()
         )
@@ -169,8 +172,12 @@ def _fill(model: Model, group: list, target: Callable[[Tensor], Tensor], known: 
         bar.update(len(values))
 
 
-def _ask(model: Model, part: Sequence[tuple[object, Row]], target: Callable[[Tensor], Tensor], n: int) -> Tensor:
-    return target(logits(model, [row for _, row in part[:n]]))
+def _first(ask: Ask, rows: Sequence[Row], n: int) -> Tensor:
+    return ask(rows[:n])
+
+
+def _ask(model: Model, target: Callable[[Tensor], Tensor], rows: Sequence[Row]) -> Tensor:
+    return target(logits(model, rows))
 
 
 def of_each(
@@ -203,6 +210,7 @@ def _read(
 def logits(model: Model, rows: Sequence[Row]) -> Float[Tensor, " row *rest"]:
     """Logits of rows of one length in one pass; edits run at the seam, each for its own row."""
     count(forward=len(rows))
+    rows = with_edits(model, rows)
     if not any(row.edits for row in rows):
         return model.forward(rows)
     answer = model.forward(rows, Tape(**edits_of(rows), keep=NOTHING, check=False))
@@ -232,6 +240,7 @@ def differentiable(
     required: raise `InputError` where no gradient reaches the logits.
     """
     count(forward=len(rows), backward=len(rows))
+    rows = with_edits(model, rows)
     with torch.enable_grad():
         if keep is NOTHING and not any(row.edits for row in rows):
             return _with_a_graph(model, model.forward(rows), required), None
@@ -256,7 +265,7 @@ def halving(run: Callable[[int], T], size: int, noun: str) -> T:
         try:
             return run(size)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if isinstance(error, AttnprobeError) or not _out_of_memory(error):
+            if isinstance(error, AttnprobeError) or not out_of_memory(error):
                 raise
             if size == 1:
                 raise InputError(
@@ -265,7 +274,8 @@ def halving(run: Callable[[int], T], size: int, noun: str) -> T:
             size = max(1, size // 2)
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
     return (
         isinstance(error, (torch.OutOfMemoryError, MemoryError))
         or "not enough memory" in str(error)

@@ -139,7 +139,7 @@ class _Watch(TorchFunctionMode):
         if isinstance(weight, Tensor) and weight.ndim == 2:
             handle = part.register_forward_pre_hook(lambda *_: self._enter())
             self.handles.append(handle)
-            self._hook(path, part, _map_of(path, part), matrix=True)
+            self._hook(path, part, map_of(path, part), matrix=True)
         elif not any(part.children()):
             self._hook(path, part, None, matrix=False)
 
@@ -199,7 +199,7 @@ class _Watch(TorchFunctionMode):
         return out + (draw.to(out.device) * (size if size > 0 else 1.0)).to(out.dtype)
 
 
-def _map_of(path: str, part: nn.Module) -> LinearMap | None:
+def map_of(path: str, part: nn.Module) -> LinearMap | None:
     """The map that a module with a matrix is: a table of embeddings is none; transformers' Conv1D has `nf`."""
     if isinstance(part, nn.Embedding):
         return None

@@ -189,7 +189,7 @@ class OwnModel(Model):
         if masked and not self._heeds:
             first = (embeddings[:1].detach(), *(tensor[:1].detach() for tensor in beside))
             with torch.no_grad():
-                check_heeds(self.name, lambda seen: self._run((*first, seen), None), lengths[0], embeddings.device)
+                check_heeds(self.name, lambda seen: self._looked((*first, seen)), lengths[0], embeddings.device)
             self._heeds = True
         answer = self._run((embeddings, *beside, is_token), tape)
         check_answer(self.name, answer, self.outputs.names)
@@ -201,6 +201,7 @@ class OwnModel(Model):
         everyone = torch.ones(len(embeddings), dtype=torch.bool, device=embeddings.device)
         if row.kept is None or bool(row.kept.all()):
             return embeddings, everyone
+        row.need_inputs()
         kept = row.kept.to(embeddings.device)
         if row.fills:
             return self._make(fill(row, embeddings, stand_in(row, self.fillers, self.name)))
@@ -208,6 +209,12 @@ class OwnModel(Model):
             self.inputs.check_length(int(kept.sum()))
             return embeddings[kept], everyone[kept]
         return embeddings, kept
+
+    def _looked(self, arguments: tuple[Tensor | None, ...]) -> list[Tensor]:
+        """The answer, and all attention weights that led to it."""
+        tape = Tape(keep=Keep.of("weights"), check=False)
+        answer = self._run(arguments, tape)
+        return [answer, *(site.need("weights") for site in tape.sites)]
 
     def _run(self, arguments: tuple[Tensor | None, ...], tape: Tape | None) -> Tensor:
         # Rows in which every key was taken away are what the caller asked for, not a mistake in a mask.

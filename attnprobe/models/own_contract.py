@@ -56,8 +56,12 @@ def check_answer(name: str, answer: Tensor, names: tuple[str, ...] | None) -> No
         raise InputError(f"{name} has {answer.shape[-1]} outputs and {len(names)} labels; name each of them")
 
 
-def check_heeds(name: str, run: Callable[[Tensor | None], Tensor], n_tokens: int, device: torch.device) -> None:
-    """Raise for a network whose answer is the same bit for bit whatever is_token hides: removal would do nothing."""
+def check_heeds(name: str, run: Callable[[Tensor | None], list[Tensor]], n_tokens: int, device: torch.device) -> None:
+    """Raise for a network on which is_token does nothing bit for bit, whatever it hides: removal would do nothing.
+
+    run: the answer under is_token, and the attention weights that led to it, which may change though the answer does
+    not (a residual stream can carry all of it).
+    """
     if n_tokens < 2:
         return
     plain = run(None)
@@ -65,8 +69,12 @@ def check_heeds(name: str, run: Callable[[Tensor | None], Tensor], n_tokens: int
     hidden = torch.cat([everyone[:1].clone(), everyone ^ torch.eye(n_tokens, dtype=torch.bool, device=device)])
     hidden[0, 1:] = False
     # All but the first token, then each alone: what some of them do may cancel out.
-    if all(torch.equal(plain, run(row[None])) for row in hidden):
+    if all(_alike(plain, run(row[None])) for row in hidden):
         raise InputError(
             f"{name} gives the same answer whatever is_token hides, so hiding tokens takes nothing away; use the mask "
             "in its attention (visible=padding_mask(is_token)), or another operator: 'mean', 'zero', 'delete'"
         )
+
+
+def _alike(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

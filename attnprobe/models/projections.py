@@ -1,9 +1,9 @@
-"""W_V and W_O of every attention layer, found by watching one pass: no table of names.
+"""W_Q, W_K, W_V and W_O of every attention layer, found by watching one pass: no table of names.
 
 W_O is the linear map whose input is z with its heads merged. W_V is the linear map whose output holds, column by
-column, the columns of the values; so separate, packed and interleaved layouts are found alike. Values or a z that
-something else went through (a norm, a rotation, a gate) are not found, and that is said. A clamp that did not act
-in that pass is not seen.
+column, the columns of the values; so separate, packed and interleaved layouts are found alike. W_Q and W_K are found
+in the same way, under RoPE by the first position, which is not turned. What something else went through (a norm, a
+gate) is not found, and that is said. A clamp that did not act in that pass is not seen.
 """
 
 from dataclasses import dataclass, field
@@ -16,14 +16,17 @@ from attnprobe.errors import CaptureError, InputError, nearest
 from attnprobe.example import Example
 from attnprobe.models.model import Model
 from attnprobe.models.projecting import Found, Use, find, order_of, pick_rows, probe
+from attnprobe.models.query_keys import QueryKeys, by_head
 from attnprobe.site import Kind, Place
 
-NAMES = ("W_V", "b_V", "W_O", "b_O")
+NAMES = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O")
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class Projection(QueryKeys):
     """What one attention layer reads from its input and writes to its output: values x W_V + b_V, output z W_O + b_O.
+
+    Queries and keys: `QueryKeys`.
 
     groups: the value head of each query head. value_weight, value_bias: one entry a value head; `W_V` and `b_V`: one
     a query head. A bias is zeros where the map has none. None: not found, `reasons` say why. value_map, output_map:
@@ -57,19 +60,15 @@ class Projection:
     @property
     def W_V(self) -> Float[Tensor, "head d_model_in d_value"] | None:  # noqa: N802
         """The value matrix of each query head; made when asked for where heads share one."""
-        return self._by_head(self.value_weight)
+        return by_head(self.value_weight, self.groups)
 
     @property
     def b_V(self) -> Float[Tensor, "head d_value"] | None:  # noqa: N802
         """The value bias of each query head, zeros where the map has none."""
-        return self._by_head(self.value_bias)
-
-    def _by_head(self, grouped: Tensor | None) -> Tensor | None:
-        shared = grouped is not None and len(grouped) != len(self.groups)
-        return grouped[list(self.groups)] if grouped is not None and shared else grouped
+        return by_head(self.value_bias, self.groups)
 
     def need(self, name: str) -> Tensor:
-        """W_V, b_V, W_O or b_O; `CaptureError` with the reason where it was not found."""
+        """W_Q, b_Q, W_K, b_K, W_V, b_V, W_O or b_O; `CaptureError` with the reason where it was not found."""
         if name not in NAMES:
             raise InputError(f"a projection has no '{name}'; {nearest(name, NAMES)}")
         tensor: Tensor | None = getattr(self, name)
@@ -78,9 +77,13 @@ class Projection:
     def _found(self, name: str, tensor: Tensor | None) -> Tensor:
         if tensor is None:
             which = f"W_{name[-1]}: "
-            about = [reason.removeprefix(which) for reason in self.reasons if reason.startswith(which)]
+            about = [reason.removeprefix(which) for reason in self._all_reasons if reason.startswith(which)]
             raise CaptureError(f"{self}: {name} was not found: {' '.join(about)}")
         return tensor
+
+    @property
+    def _all_reasons(self) -> tuple[str, ...]:
+        return (*self.score_reasons, *self.reasons)
 
     def W_OV(self, head: int) -> Float[Tensor, "d_model_in d_model"]:  # noqa: N802
         """W_V W_O of one head: what it writes for what it reads."""
@@ -141,12 +144,10 @@ def projections(
 
 def _read(found: Found, root: nn.Module) -> Projection:
     """The projections of one layer with their numbers of now."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = _scores(found, root)
     if isinstance(found.value, Use):
-        weight, bias = found.value.linear.read(root)
-        by_head = pick_rows(weight.T, found.value.index).transpose(1, 2)
-        facts |= {"value_map": found.value.linear.path, "value_weight": by_head}
-        facts["value_bias"] = weight.new_zeros(found.value.index.shape) if bias is None else bias[found.value.index]
+        facts["value_weight"], facts["value_bias"] = _columns_of(found.value, root)
+        facts["value_map"] = found.value.linear.path
     if isinstance(found.output, Use):
         weight, bias = found.output.linear.read(root)
         facts |= {"output_map": found.output.linear.path, "output_order": order_of(found.output.index)}
@@ -154,3 +155,24 @@ def _read(found: Found, root: nn.Module) -> Projection:
         facts["b_O"] = weight.new_zeros(weight.shape[1]) if bias is None else bias
     place, reasons = found.place, tuple(part for part in (found.value, found.output) if isinstance(part, str))
     return Projection(place.stack, place.kind, place.layer, place.path, found.groups, reasons=reasons, **facts)
+
+
+def _scores(found: Found, root: nn.Module) -> dict[str, Any]:
+    """What queries and keys are made of."""
+    query, key = found.query, found.key
+    facts: dict[str, Any] = {"key_groups": key.groups, "turn": found.turn, "factor": query.factor * key.factor}
+    facts["rotary"] = found.rotary
+    if isinstance(query.use, Use):
+        facts["W_Q"], facts["b_Q"] = _columns_of(query.use, root)
+        facts["query_map"] = query.use.linear.path
+    if isinstance(key.use, Use):
+        facts["key_weight"], facts["key_bias"] = _columns_of(key.use, root)
+        facts["key_map"] = key.use.linear.path
+    return facts | {"score_reasons": tuple(use for use in (query.use, key.use) if isinstance(use, str))}
+
+
+def _columns_of(use: Use, root: nn.Module) -> tuple[Float[Tensor, "head d_in d"], Float[Tensor, "head d"]]:
+    """The part of a map that makes each head's vectors, and its bias (zeros where there is none)."""
+    weight, bias = use.linear.read(root)
+    by_column = pick_rows(weight.T, use.index).transpose(1, 2)
+    return by_column, weight.new_zeros(use.index.shape) if bias is None else bias[use.index]

@@ -7,7 +7,7 @@ from torch import Tensor
 from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 from attnprobe.models.model import Model
-from attnprobe.models.rows import DRAWN, OPERATORS, RENORMALISING, filler
+from attnprobe.models.rows import DRAWN, OPERATORS, RENORMALISING, VALUE_ZERO, filler
 from attnprobe.target import ResolvedTarget
 
 
@@ -30,7 +30,7 @@ def checked_operator(model: Model, operator: str | None, *, draws: bool = False)
     if operator not in OPERATORS:
         raise InputError(f"no removal operator is named '{operator}'; {nearest(operator, OPERATORS)}")
     needed = "pad" if operator == "pad_mask" else operator
-    if needed not in RENORMALISING and not (draws and operator in DRAWN):
+    if needed not in (*RENORMALISING, VALUE_ZERO) and not (draws and operator in DRAWN):
         filler(model.fillers, needed, model.name)
     return operator
 

@@ -12,12 +12,14 @@ from attnprobe.attention.seam import Edit
 from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 
-# What can stand in for a token that is taken away. CONTENT leaves its key in the softmax: FIXED puts one embedding in
-# the place of every token, DRAWN an embedding of its own in each. RENORMALISING takes the key out, so that the weights
-# on other tokens grow.
+# How a token is taken away. CONTENT leaves its key in the softmax: FIXED puts one embedding in the place of every token,
+# DRAWN an embedding of its own in each, VALUE_ZERO zeroes its values in every layer. RENORMALISING takes the key out, so
+# that the weights on other tokens grow.
 FIXED = ("mask", "pad", "unk", "mean", "zero")
 DRAWN = ("resample", "infill")
-CONTENT = (*FIXED, *DRAWN)
+FILLING = (*FIXED, *DRAWN)
+VALUE_ZERO = "value_zero"
+CONTENT = (*FILLING, VALUE_ZERO)
 RENORMALISING = ("attention_mask", "pad_mask", "delete")
 OPERATORS = (*CONTENT, *RENORMALISING)
 
@@ -44,7 +46,7 @@ class Row:
     """One input to evaluate: an example, with tokens taken away, other embeddings, or edits of its attention.
 
     kept: which tokens stay; the others are removed by `operator` ("mask", "pad", "unk", "mean", "zero": that embedding
-    in their place; "resample", "infill": those of `stand_ins`; "attention_mask": nobody may look at them; "pad_mask":
+    in their place; "resample", "infill": those of `stand_ins`; "value_zero": their values are 0; "attention_mask": nobody may look at them; "pad_mask":
     that, and the pad embedding in their place; "delete": they are not there). embeddings: used in place of the
     embedding look-up. edits: run at the seam, for this row alone.
     """
@@ -88,7 +90,12 @@ class Row:
     @property
     def fills(self) -> bool:
         """Whether other embeddings stand in for the tokens that are taken away."""
-        return not self.whole and self.operator in (*CONTENT, "pad_mask")
+        return not self.whole and self.operator in (*FILLING, "pad_mask")
+
+    def need_inputs(self) -> None:
+        """`InputError` where the removal is an edit of attention, which no change of the inputs can stand for."""
+        if self.operator == VALUE_ZERO and not self.whole:
+            raise InputError(f"'{VALUE_ZERO}' acts on attention, not on inputs; ask through model.targets(rows, target)")
 
     def key(self) -> tuple[object, ...]:
         """Equal for rows that give equal answers."""

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from markupsafe import Markup, escape
 
 from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, nearest
 from attnprobe.report.data import EXTRA, build
 from attnprobe.report.heads import scored
 from attnprobe.report.texts import listed
@@ -26,15 +27,24 @@ STYLES = ("theme.css", "page.css", "parts.css", "screens.css")
 SCRIPTS = ("core.js", "texts.js", "curves.js", "agreement.js", "heads.js", "start.js")
 
 
-def write(comparison: Comparison, path: str | Path, *, command: str = "") -> Path:
+def write(
+    comparison: Comparison,
+    path: str | Path,
+    *,
+    command: str = "",
+    summary: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Path:
     """Write the page to `path` and the tables as CSV into the folder beside it (`page.html`: `page/`).
 
-    command: what made the comparison; shown with a button that copies it. The page is complete before anything
+    command: what made the comparison; shown with a button that copies it. summary: sentences of your own for the top of
+    the page. without: tables that are not written; the page says so. The page is complete before anything
     is written, and takes its place in one step. Errors: `InputError` where the path cannot be written.
     """
     path = Path(path)
     check_writable(path)
-    whole = page(comparison, command=command, stem=path.stem)
+    _check_tables(comparison, without)
+    whole = page(comparison, command=command, stem=path.stem, summary=summary, without=without)
     folder = path.with_suffix("")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +52,8 @@ def write(comparison: Comparison, path: str | Path, *, command: str = "") -> Pat
             new = Path(stage) / path.name
             new.write_text(whole, encoding="utf-8", errors="replace", newline="\n")
             for table in _save_tables(comparison, Path(stage) / "tables"):
-                table.replace(folder / table.name)
+                if table.stem not in without:
+                    table.replace(folder / table.name)
             new.replace(path)
     except OSError as error:
         raise InputError(
@@ -59,6 +70,14 @@ def _save_tables(comparison: Comparison, folder: Path) -> list[Path]:
         paths.append(folder / f"{name}.csv")
         made[name].to_csv(paths[-1], index=False)
     return paths
+
+
+def _check_tables(comparison: Comparison, without: Sequence[str]) -> None:
+    """`InputError` for a table to leave out that does not exist."""
+    known = [*comparison.tables, *EXTRA]
+    for name in without:
+        if name not in known:
+            raise InputError(f"without={list(without)}: no table is named '{name}'; {nearest(str(name), known)}")
 
 
 def check_writable(path: str | Path) -> None:
@@ -104,9 +123,16 @@ def _try(folder: Path, path: Path) -> None:
 CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r\f"}
 
 
-def page(comparison: Comparison, *, command: str = "", stem: str = "page") -> str:
+def page(
+    comparison: Comparison,
+    *,
+    command: str = "",
+    stem: str = "page",
+    summary: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> str:
     """The whole page as text. stem: the folder beside it that holds the tables."""
-    facts = build(comparison, command, stem)
+    facts = build(comparison, command, stem, summary, without)
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,

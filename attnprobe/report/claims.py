@@ -167,7 +167,7 @@ def _counts(comparison: Comparison) -> dict[str, int] | None:
 
 
 def who_beats(comparison: Comparison, methods: list[str]) -> str:
-    """Which methods beat random orders in both metrics, by their labels."""
+    """Which methods beat random orders in comprehensiveness and sufficiency, by their labels."""
     table = comparison.main
     if table.empty:
         return ""

@@ -1,18 +1,21 @@
 """A comparison as one plain dict: everything that the page says, before any markup."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, look, main_six, percent, signed
+from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, inline, look, main_six, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.intervals import MIN_TEXTS
 from attnprobe.judged_tables import MIN_ORDERS
-from attnprobe.report import answers, claims, making, scores
+from attnprobe.report import answers, claims, making, scores, verdicts
 from attnprobe.report.heads import BUDGET, Budget, score_names
 from attnprobe.report.texts import text
 
 
-def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
-    """What the templates are filled with; `viewer` is what the page's script gets."""
+def build(
+    comparison: Comparison, command: str, stem: str, summary: Sequence[str] = (), without: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the templates are filled with; `viewer` is what the page's script gets. without: tables not beside it."""
     families = {a.method: a.family for s in comparison.studies for a in s.attributions}
     methods = in_order(comparison.methods, families)
     budget = Budget(BUDGET)
@@ -57,7 +60,10 @@ def build(comparison: Comparison, command: str, stem: str) -> dict[str, Any]:
         "provenance": making.provenance(comparison),
         "settings": comparison.settings,
         "command": making.lines(making.without_paths(command)),
-        "tables": [*comparison.tables, *EXTRA],
+        "tables": [name for name in (*comparison.tables, *EXTRA) if name not in without],
+        "without": list(without),
+        "summary": list(summary),
+        "verdicts": verdicts.panel(comparison, methods),
         "stem": stem,
         **_rules(comparison, len(methods)),
     }
@@ -90,6 +96,7 @@ def _method(name: str, family: str, texts: list[dict[str, Any]]) -> dict[str, An
     return {
         "label": style.label,
         "short": style.short,
+        "inline": inline(name),
         "shape": style.shape,
         "filled": int(style.filled),
         "light": style.light,

@@ -51,7 +51,7 @@ def unit_of(comparison: Comparison) -> Unit:
 
 
 def bins() -> str:
-    """The shares of tokens that both metrics average over: "1, 5, 10, 20 and 50 %"."""
+    """The shares of tokens that comprehensiveness and sufficiency average over: "1, 5, 10, 20 and 50 %"."""
     return names(f"{100 * share:g}" for share in BINS) + NARROW_SPACE + "%"
 
 

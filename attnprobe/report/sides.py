@@ -11,6 +11,7 @@ import pandas as pd
 from attnprobe.appearance import interval, names, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.finding import Finding
+from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
 from attnprobe.report.scores import unit_of
 from attnprobe.report.texts import argue
 
@@ -48,7 +49,8 @@ def pair(comparison: Comparison, direction: str) -> pd.Series | None:
 def other_side(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, Any]:
     """What the numbers say against the verdict (for "open": on both sides), by side: (label, sentences)."""
     verdict = found[0].verdict if found else "open"
-    said = _removal(comparison) + _first_token(comparison) + _arguing(comparison) + _agreement(comparison)
+    said = _verdicts(comparison) + _removal(comparison) + _first_token(comparison) + _arguing(comparison)
+    said += _agreement(comparison)
     groups = []
     for side in SHOWN[verdict]:
         sentences = [sentence for at, sentence in said if at == side]
@@ -58,6 +60,23 @@ def other_side(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, 
         groups.insert(0, ("", [NOTHING]))
     groups = [("" if label != LABELS["open"] and verdict != "open" else label, said) for label, said in groups]
     return {"head": HEADS[verdict], "groups": groups, "good": verdict != "yes"}
+
+
+def _verdicts(comparison: Comparison) -> Said:
+    """Whether attention explains single predictions, which is another question than whether its order beats chance."""
+    table = comparison.verdicts
+    mine = table[table.method == "raw_attention"] if len(table) else table
+    if mine.empty:
+        return []
+    if len(comparison.studies) == 1:
+        verdict = str(mine.iloc[0].verdict)
+        said = {"explains": "it explains", "misleads": "it misleads", "undecided": "undecided whether it explains"}
+        side = {"explains": "for", "misleads": "against"}.get(verdict, "open")
+        return [(side, f"As a map of what acts: {said[verdict]} this prediction (section Verdicts).")]
+    n = {verdict: int((mine.verdict == verdict).sum()) for verdict in VERDICTS}
+    counts = f"it explains {n[EXPLAINS]} of {len(mine)} predictions, misleads on {n[MISLEADS]}, {n[UNDECIDED]} open"
+    side = "for" if 2 * n[EXPLAINS] > len(mine) else "against" if n[EXPLAINS] < n[MISLEADS] else "open"
+    return [(side, f"As a map of what acts in each text: {counts} (section Verdicts).")]
 
 
 def _removal(comparison: Comparison) -> Said:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnprobe import judged_tables
-from attnprobe.appearance import FAMILIES, look
+from attnprobe.appearance import FAMILIES, inline
 from attnprobe.attribution import Attribution
 from attnprobe.comparison import Comparison
 from attnprobe.metrics import agreement
@@ -126,7 +126,7 @@ def heading(
     if (spread[at] or 0) < max(2, n / 4):
         return f"The methods rank the words much alike here; they differ most on “{tokens[at]}”"
     first, last = _rank(ranks[high], n), _rank(ranks[low], n)
-    one, other = look(high).label.lower(), look(low).label.lower()
+    one, other = inline(high), inline(low)
     return f"The methods part over “{tokens[at]}”: {first} for {one}, {last} for {other}"
 
 
@@ -146,16 +146,18 @@ def _shares(scores: list[float]) -> list[float]:
 def judged(study: Study, settings: Settings) -> dict[str, Any]:
     """The three numbers of one text, by the same rules as the whole: τ, random orders beaten, arguing tokens."""
     pair = [a for a in study.attributions if a.method in ("raw_attention", "leave_one_out")]
-    one = replace(study, attributions=tuple(pair))
+    main = study.under(settings.operator)
+    one = replace(study, judged=() if main is None else (main,))
     empty: dict[str, Any] = {"tau": None, "beaten": None, "sufficient": None, "verdict": "", "argue": argue(study)}
     if not any(a.method == "raw_attention" for a in pair):
         return empty
-    rows = judged_tables.faithfulness([one], replace(settings, operators=(settings.operator,)))
-    rows = rows[rows.method == "raw_attention"].set_index("metric")
+    rows = judged_tables.positions([one], settings)
+    beaten = rows[rows.method == "raw_attention"].set_index("metric").random_beaten
+    taken = float(beaten.get("comprehensiveness", math.nan))
     empty |= {
-        "beaten": _known(float(rows.random_beaten.get("comprehensiveness", math.nan))),
-        "sufficient": _known(float(rows.random_beaten.get("sufficiency", math.nan))),
-        "verdict": str(rows.holds_up.get("comprehensiveness", "")),
+        "beaten": _known(taken),
+        "sufficient": _known(float(beaten.get("sufficiency", math.nan))),
+        "verdict": judged_tables.holds_up([math.nan, math.nan], taken, 1, settings.n_random),
     }
     if len(pair) == 2:
         a, b = (p.scores[p.units] for p in pair)

@@ -18,7 +18,7 @@ LONG, SHORT = tiny.IDS, tiny.IDS[3:8]
 # Controls do not look at the model, so no mask can change them.
 LOOKING = [name for name in methods if methods.get_entry(name).family != "control"]
 # A window of one token: a wider one gives each token a part of what its neighbours do.
-NARROW = {"shapley_sampling": {"n_samples": 5}, "occlusion": {"window": 1}}
+NARROW = {"shapley_sampling": {"n_samples": 5}, "occlusion": {"window": 1}, "deep_lift": {"approximate": True}}
 
 
 def padded(side):

@@ -281,10 +281,9 @@ class Attending(nn.Module):
         return self.output(self.merge(observe(self, build)))
 
 
-def own(values, output, **options):
-    return OwnModel(
-        Attending(values, output, **options), Vocabulary(tuple("abcdefgh"), begin=None), labels=tuple("12345678")
-    )
+def own(values, output, *, n_labels=8, **options):
+    labels = tuple("12345678"[:n_labels])
+    return OwnModel(Attending(values, output, **options), Vocabulary(tuple("abcdefgh"), begin=None), labels=labels)
 
 
 class Quantised(nn.Module):
@@ -386,7 +385,7 @@ def test_our_own_attention_is_found_where_it_looks_at_something_else():
             return self.attention(x, x[:, :2, :6])
 
     network = Crossed()
-    (projection,) = projections(OwnModel(network, Vocabulary(tuple("abcdefgh"), begin=None), labels=tuple("ab")))
+    (projection,) = projections(OwnModel(network, Vocabulary(tuple("abcdefgh"), begin=None), labels=tuple("12345678")))
     assert projection.kind == "cross"
     assert torch.equal(projection.W_V, network.attention.value.weight.view(2, 3, 6).transpose(1, 2))
     assert torch.equal(projection.W_O, network.attention.output.weight.view(8, 2, 3).permute(1, 2, 0))
@@ -443,7 +442,7 @@ def test_a_column_that_is_there_twice_is_not_guessed():
 
 
 def test_parameters_that_a_function_uses_directly_are_found():
-    model = own(Direct(), Product())
+    model = own(Direct(), Product(), n_labels=5)
     (projection,) = projections(model)
     assert (projection.value_map, projection.output_map) == ("values.packed", "output.matrix")
     assert torch.equal(projection.W_V, model.module.values.packed[16:].view(2, 4, 8).transpose(1, 2))
@@ -558,8 +557,8 @@ def test_what_cannot_be_asked_for_is_refused_with_the_reason():
     with pytest.raises(InputError, match="no cross stack 'encoder'; it has encoder self"):
         projections(model, "encoder", "cross")
     projection = projections(model)[0]
-    with pytest.raises(InputError, match="no 'W_K'"):
-        projection.need("W_K")
+    with pytest.raises(InputError, match="no 'W_X'"):
+        projection.need("W_X")
     with pytest.raises(InputError, match="heads 0 to 3, got head 4"):
         projection.W_OV(4)
     with pytest.raises(InputError, match=r"4 heads of 8, got \[1, 4, 3, 7\]"):

@@ -10,9 +10,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from attnprobe.attributing import attribute, passes
 from attnprobe.errors import InputError
 from attnprobe.heads.effects import heads_as_features
+from attnprobe.intervention import zero_value
 from attnprobe.methods.atman import _add, _as_published
 from attnprobe.models import load
 from attnprobe.models.planted import planted
+from attnprobe.models.rows import Row
 from attnprobe.site import Place, Site
 from attnprobe.target import Target
 from tests import tiny
@@ -75,6 +77,30 @@ def test_a_knock_out_acts_in_the_layers_and_from_the_queries_that_are_asked_for(
 
 
 # ------------------------------------------------------------------------------ operators
+
+
+@pytest.mark.parametrize("name", ["P1", "P3A", "P5"])
+def test_a_token_removed_by_its_values_is_an_edit_of_every_layer(name):
+    made = planted(name)
+    target = made.model.resolve(made.example, made.target)
+    removed = score(made, "leave_one_out", operator="value_zero")
+    for j in range(1, len(removed)):
+        without = made.model.targets([Row(made.example, edits=(zero_value([j]),))], target)
+        whole = made.model.targets([Row(made.example)], target)
+        assert removed[j] == pytest.approx(float(whole - without), abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:leave_one_out gives 0")
+def test_what_passes_by_attention_stays_when_values_are_removed():
+    """P2: the answer is read past the attention."""
+    assert_near(score(planted("P2"), "leave_one_out", operator="value_zero"), [0, 0, 0])
+
+
+def test_a_network_is_not_given_a_removal_of_values_as_inputs():
+    made = planted("P1")
+    kept = torch.tensor([True, True, False, True])
+    with pytest.raises(InputError, match="acts on attention"):
+        made.model.forward([Row(made.example, kept=kept, operator="value_zero")])
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnprobe import Target, attribute, compare, load
-from attnprobe.methods import methods
+from attnprobe.choosing import DEFAULT
 from tests.real import smiles
 
 pytestmark = pytest.mark.real
@@ -68,7 +68,7 @@ def test_the_reaction_classifier_goes_through_compare(classifier, tmp_path):
         progress=False,
         options={"shapley_sampling": {"n_samples": 5}},
     )
-    assert set(comparison.methods) == set(methods) and comparison.failures.empty
+    assert set(comparison.methods) == set(DEFAULT) and comparison.failures.empty
     assert comparison.checks.passed.all()
     assert len({study.target.predicted for study in comparison.studies}) == 1  # amide couplings, one class
     page = comparison.report(tmp_path / "page.html").read_text("utf-8")

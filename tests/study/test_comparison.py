@@ -150,13 +150,14 @@ def test_a_method_that_fails_is_a_row_of_failures_and_the_others_go_on(model):
     def broken(model, example, target):
         return torch.full((example.n_tokens,), float("nan"))
 
-    found = compare(
-        model, [model.example(tiny.IDS)], ["raw_attention", broken], n_random=3, verdicts=False, progress=False
-    )
+    text = [model.example(tiny.IDS)]
+    with pytest.warns(UserWarning, match="'broken' gave no answer on any of the 1 texts, and is left out: .*NaN"):
+        found = compare(model, text, ["raw_attention", broken], n_random=3, verdicts=False, progress=False)
     assert found.methods == ("raw_attention",)
     assert found.failures.method.tolist() == ["broken"] and "NaN" in found.failures.error[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*gave no answer")
 @pytest.mark.parametrize("error", [ValueError("two"), RuntimeError("two"), KeyError("two")])
 def test_a_method_of_ones_own_may_raise_anything(model, error):
     def broken(model, example, target):

@@ -187,6 +187,7 @@ def test_more_resamples_are_no_other_comparison(model, folder, monkeypatch):
     assert calls == []
 
 
+@pytest.mark.filterwarnings("ignore:.*gave no answer")
 def test_failures_are_read_back(model, tmp_path):
     def fails(model, example, target):
         raise ValueError("no")

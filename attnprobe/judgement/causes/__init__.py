@@ -26,7 +26,7 @@ from attnprobe.judgement.causes.case import Case
 from attnprobe.judgement.effects import N_ORDERS, Effects, effects_under
 from attnprobe.models.evaluator import Meter
 from attnprobe.models.model import Model
-from attnprobe.models.rows import CONTENT
+from attnprobe.models.rows import FILLING
 from attnprobe.registry import Registry
 from attnprobe.target import ResolvedTarget
 
@@ -170,7 +170,7 @@ def find_causes(
 
 def _measured(case: Case, names: Sequence[str]) -> tuple[tuple[Cause, ...], dict[str, str]]:
     if not case.content:
-        raise InputError(f"causes need effects under a content operator ({', '.join(CONTENT)}); got none")
+        raise InputError(f"causes need effects under a content operator ({', '.join(FILLING)}); got none")
     found, lacking = [], dict[str, str]()
     for name in names:
         entry = causes[name]

@@ -13,7 +13,7 @@ from attnprobe.attention.seam import Edit, Keep
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
 from attnprobe.intervention import zero_value
-from attnprobe.judgement.effects import VALUE_ZERO, Effects, unit_effects
+from attnprobe.judgement.effects import Effects, unit_effects
 from attnprobe.judgement.resampling import source_of
 from attnprobe.methods.mixing import visible_keys
 from attnprobe.models.evaluator import targets
@@ -21,7 +21,7 @@ from attnprobe.models.model import Model, Stack
 from attnprobe.models.projections import Projection, projections
 from attnprobe.models.reading import explained_stack, read_rows
 from attnprobe.models.removal import units
-from attnprobe.models.rows import CONTENT, FIXED, Row, StandIns, filler
+from attnprobe.models.rows import FILLING, FIXED, VALUE_ZERO, Row, StandIns, filler
 from attnprobe.site import Site
 from attnprobe.target import ResolvedTarget
 
@@ -59,7 +59,7 @@ class Removals:
     @property
     def content(self) -> tuple[Effects, ...]:
         """Effects under operators that leave the key in the softmax."""
-        return tuple(e for e in self.effects if e.operator in CONTENT)
+        return tuple(e for e in self.effects if e.operator in FILLING)
 
     @cached_property
     def relative(self) -> Float[Tensor, "operator token"]:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,11 +52,17 @@ def _may_cache(module: nn.Module) -> bool:
     parameters, inner = inspect.signature(module.forward).parameters, unwrapped(module)
     if "use_cache" in parameters or not isinstance(inner, PreTrainedModel):
         return "use_cache" in parameters
-    if "use_cache=" in inspect.getsource(type(inner).forward):  # it says so itself
+    if _says_use_cache(type(inner)):
         return False
     passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     decoder: Any = inner.config.get_text_config(decoder=True)
     return passes_on and decoder is not inner.config and bool(getattr(decoder, "use_cache", False))
+
+
+@lru_cache
+def _says_use_cache(kind: type) -> bool:
+    """Whether the forward of a class tells its decoder itself; source is slow to read, so it is read once."""
+    return "use_cache=" in inspect.getsource(kind.forward)  # type: ignore[attr-defined]
 
 
 def input_device(module: nn.Module) -> torch.device:
@@ -115,6 +122,7 @@ def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Any]) -> None:
 
 def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor]) -> Row:
     """A removal that fills becomes embeddings, so that ids (positions, padding) stay as they were."""
+    row.need_inputs()
     if not row.fills:
         return row
     embeddings = embed(row.example) if row.embeddings is None else row.embeddings

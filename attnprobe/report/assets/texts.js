@@ -22,7 +22,7 @@ function strip() {
       .map(function (x) { return t.tokens[x[1]] + " " + (t.methods[m].signed ? sgn(100 * row[x[1]], 0) : fix(100 * row[x[1]], 0)) + NB + "%"; }).join(", ");
   };
   var label = (up ? INFO[up].label + " above each token: " + top(a, up) + ". " : "") + (down ? INFO[down].label + " below: " + top(r, down) + "." : "");
-  var name = function (m) { return INFO[m].label.toLowerCase(); };
+  var name = function (m) { return INFO[m].inline; };
   $("strip").innerHTML = '<div class="ln" role="img" aria-label="' + esc(label) + '">' + h + "</div><figcaption>" +
     (up ? '<span style="--k:var(--bandline)">above: ' + name(up) + ", no direction</span>" : "") +
     (down ? '<span style="--k:var(--pos)">below: argues for ' + esc(t.answer) + " (" + name(down) + ')</span><span style="--k:var(--neg)">below: argues against</span>' : "") +
@@ -101,11 +101,10 @@ function row(t, m, line, small, gap) {
 }
 function note(m, i) {
   var t = text(), s = t.methods[m], v = s.scores[i], rank = s.ranks[i], e = s.error && s.error[i];
-  var value = s.signed ? sgn(v, 3) + (e ? " ± " + e.toFixed(3) : "") + (INFO[m].control ? "" : " " + t.unit) : pc(v, 2) + " of the mass";
-  if (!s.signed && Math.abs(v) > 1.0001) value = v.toFixed(3);
+  var value = s.signed ? sgn(v, 3) + (e ? " ± " + e.toFixed(3) : "") + (/control|attention/.test(INFO[m].family) ? "" : " " + t.unit) : v.toFixed(3);
   var way = !s.signed ? "no direction" : Math.abs(v) < 0.0005 ? "no effect" : (v < 0 ? "against " : "for ") + esc(t.answer);
   var place = rank == null ? "special token, not ranked" : "rank " + String(rank).replace(".5", "½") + " of " + t.n_units;
-  return "<b>" + tok(t.tokens[i]) + "</b>" + (t.exact[i] ? ' <span class="mono">(' + tok(t.exact[i]) + ")</span>" : "") + " under " + esc(INFO[m].label.toLowerCase()) +
+  return "<b>" + tok(t.tokens[i]) + "</b>" + (t.exact[i] ? ' <span class="mono">(' + tok(t.exact[i]) + ")</span>" : "") + " under " + esc(INFO[m].inline) +
     '<br><span class="mono">' + value + "</span><br>" + pc(Math.abs(shares(t, m)[i])) + " of the row, " + way + "<br>" + place;
 }
 function legend() {
@@ -136,7 +135,7 @@ function values() {
     }).join("") + "</tr>";
   });
   $("vals").innerHTML = h + "</tbody>";
-  $("valsof").innerHTML = (D.texts.length > 1 ? "Text " + (now + 1) + ": <bdi>" + esc(t.title) + "</bdi>. " : "") + "Scores in " + esc(t.unit) + " for methods that have a direction, else shares.";
+  $("valsof").innerHTML = (D.texts.length > 1 ? "Text " + (now + 1) + ": <bdi>" + esc(t.title) + "</bdi>. " : "") + "Scores as each method gives them, in a unit of its own: its formula is under Methods.";
 }
 function startTexts() {
   var box = $("rows");

@@ -1,0 +1,215 @@
+"""Figures of heads: a profile in, a figure out; `figure.savefig(path)` saves one, a cell that ends with it shows it.
+
+>>> from attnprobe import profile
+>>> from attnprobe.head_figures import head_maps
+>>> figure = head_maps(profile(model, texts), ["entropy", "previous_token"])     # doctest: +SKIP
+>>> figure.savefig("heads.svg")                                                  # doctest: +SKIP
+
+`head_maps`: any scores, layer by head. `top_heads`: the maps that the best heads of a score make of an example. Heads
+that score alike are in `head_cluster_figure`.
+"""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from attnprobe.appearance import BAND, BAND_LINE, INK, MAP_FROM, MAP_TO, MUTED, PAPER, number, signed
+from attnprobe.capture import Capture, head_numbers
+from attnprobe.colours import diverging, mixed, sequential
+from attnprobe.errors import InputError, nearest
+from attnprobe.head_clusters import of_stack
+from attnprobe.head_profile import HeadProfile
+from attnprobe.heads.whole import whole
+
+# A figure of heads may be this large, in inches; numbers and names go where they would be too small to read.
+WIDEST = 12.0
+MOST_NUMBERED = 100
+MOST_TOKENS = 24
+LONGEST_TOKEN = 12
+
+
+def head_maps(
+    profile: HeadProfile,
+    scores: str | Sequence[str] | None = None,
+    *,
+    stack: str | None = None,
+    kind: str | None = None,
+    columns: int = 4,
+) -> Figure:
+    """Mean of each score over examples, layer (down) by head (across), a small map each; grey where there is none.
+
+    Scores without direction go from white, 0, to dark grey; those of effects from orange over white
+    to blue. scores: None for all that differ between heads. Each map has a scale of its own.
+    """
+    frame = of_stack(profile, stack, kind)
+    names = _named(profile, scores, frame)
+    n_layers, n_heads = frame.layer.nunique(), frame["head"].nunique()
+    across = min(columns, len(names))
+    down = math.ceil(len(names) / across)
+    width, height = _panel(n_layers, n_heads, across)
+    figure = Figure(figsize=(across * width, down * height + 0.3), layout="constrained")
+    for index, name in enumerate(names):
+        axes = figure.add_subplot(down, across, index + 1)
+        _head_map(axes, profile, frame, name)
+        axes.set(ylabel="layer" if index % across == 0 else "", xlabel="head" if index + across >= len(names) else "")
+    where = f"{frame.iloc[0]['stack']} {frame.iloc[0]['kind']}-attention"
+    figure.suptitle(f"{where}; mean of {int(frame.n.max())} examples", fontsize=9, color=MUTED, x=0.01, ha="left")
+    return figure
+
+
+def _panel(n_layers: int, n_heads: int, across: int) -> tuple[float, float]:
+    """Width and height of one map with its scale."""
+    width = min(WIDEST / across, max(2.2, 1.1 + 0.3 * n_heads))
+    return width, min(6.0, max(1.4, 0.75 + 0.26 * n_layers if n_layers <= 12 else 0.75 + 0.13 * n_layers))
+
+
+def _head_map(axes: Axes, profile: HeadProfile, frame: pd.DataFrame, name: str) -> None:
+    told, means = profile.facts[name], frame.pivot(index="layer", columns="head", values=name)
+    least, most = float(means.min().min()), float(means.max().max())
+    both = told.low != 0 and least < 0
+    size = max(abs(least), abs(most)) or 1.0
+    axes.set_facecolor(BAND)
+    sns.heatmap(
+        means,
+        vmin=-size if both else min(0.0, least),
+        vmax=size if both else most or 1.0,
+        cmap=diverging(root=False) if both else _even(),
+        annot=means.map(lambda x: _short(x, both)) if means.size <= MOST_NUMBERED and means.shape[1] <= 8 else None,
+        fmt="",
+        annot_kws={"fontsize": 6.5},
+        linewidths=0.5 if means.size <= MOST_NUMBERED else 0,
+        linecolor=PAPER,
+        cbar_kws={"aspect": 25, "pad": 0.02},
+        xticklabels=_steps(means.columns),
+        yticklabels=_steps(means.index),
+        ax=axes,
+    )
+    if (scale := axes.collections[0].colorbar) is not None:
+        scale.locator = MaxNLocator(4)
+        scale.update_ticks()
+        scale.ax.tick_params(labelsize=7, length=2)
+    axes.tick_params(axis="both", labelsize=7, length=0)
+    axes.tick_params(axis="y", rotation=0)
+    axes.set_title("\n".join(textwrap.wrap(told.label, 30)), fontsize=9, color=INK, loc="left")
+
+
+def _even() -> ListedColormap:
+    """White to dark grey in even steps: small differences between heads are seen at both ends."""
+    return ListedColormap(mixed(PAPER, INK, np.linspace(0, 0.75, 128).tolist()), name="attnprobe_even")
+
+
+def _short(value: float, both: bool) -> str:
+    if math.isnan(value):
+        return ""
+    return signed(value, 2) if both else number(value, 2 if abs(value) < 10 else 1)
+
+
+def _steps(labels: pd.Index) -> list[str]:
+    """Every number of an axis where there are few, else every fourth."""
+    step = 1 if len(labels) <= 12 else 4
+    return [str(label) if at % step == 0 else "" for at, label in enumerate(labels)]
+
+
+def _named(profile: HeadProfile, scores: str | Sequence[str] | None, frame: pd.DataFrame) -> list[str]:
+    if scores is None:
+        known = [name for name in profile.scores if frame[name].nunique() > 1]
+        if not known:
+            raise InputError("no score of this stack has numbers that differ between heads")
+        return known
+    names = [scores] if isinstance(scores, str) else list(scores)
+    for name in names:
+        if name not in profile.scores:
+            raise InputError(f"the profile has no score '{name}'; {nearest(name, profile.scores)}")
+    if not names:
+        raise InputError("scores is empty; name at least one, or None for all")
+    return names
+
+
+# ---------------------------------------------------------------- top heads
+
+
+def top_heads(
+    profile: HeadProfile,
+    score: str,
+    captures: Capture | Sequence[Capture],
+    *,
+    k: int = 5,
+    lowest: bool = False,
+    tokens: Sequence[str] | None = None,
+) -> Figure:
+    """The k heads with the highest (lowest) mean of a score: a column a head, a row an example, its map in each.
+
+    captures: of examples, with the weights of these heads. tokens: names along both sides, where they are not the
+    example's. Colour grows with the square root of the weight.
+    """
+    rows = profile.top(score, k, lowest=lowest)
+    if rows.empty:
+        raise InputError(f"no head has a number for '{score}'")
+    heads: list[dict[str, Any]] = [dict(zip(rows.columns, row, strict=True)) for row in rows.to_numpy(dtype=object)]
+    given = [captures] if isinstance(captures, Capture) else list(captures)
+    few = max(capture.example.n_tokens for capture in given) <= MOST_TOKENS
+    side = 2.5 if few else 2.0
+    figure = Figure(
+        figsize=(0.5 + side * len(rows) + (0.6 if few else 0), (side + 0.5) * len(given)), layout="constrained"
+    )
+    for down, capture in enumerate(given):
+        for across, head in enumerate(heads):
+            axes = figure.add_subplot(len(given), len(rows), down * len(rows) + across + 1)
+            _example_map(axes, capture, head, tokens, named=few, first=across == 0)
+            if down == 0:
+                title = f"{_address(rows, head)}   {number(head['mean'], 2)}" + _ends(head)
+                axes.set_title(title, fontsize=9, color=INK, loc="left")
+    figure.suptitle(profile.facts[score].label, fontsize=9, color=MUTED, x=0.01, ha="left")
+    return figure
+
+
+def _address(rows: pd.DataFrame, head: dict[str, Any]) -> str:
+    """`layer.head`, with the stack where heads of several are drawn."""
+    several = len(rows[["stack", "kind"]].drop_duplicates()) > 1
+    return f"{head['stack']}.{head['kind']}." * several + f"{head['layer']}.{head['head']}"
+
+
+def _ends(head: dict[str, Any]) -> str:
+    ends = (head["low"], head["high"])
+    return f" [{number(ends[0], 2)}, {number(ends[1], 2)}]" if all(map(math.isfinite, ends)) else ""
+
+
+def _example_map(
+    axes: Axes, capture: Capture, head: dict[str, Any], tokens: Sequence[str] | None, *, named: bool, first: bool
+) -> None:
+    values = _weights(capture, head).clamp(min=0).sqrt().numpy()
+    names = list(tokens) if tokens is not None else list(capture.example.pieces)
+    shown = [
+        (name if len(name) <= LONGEST_TOKEN else name[: LONGEST_TOKEN - 1] + "…").replace("$", r"\$") for name in names
+    ]
+    labels = [shown if named and len(shown) == n else False for n in values.shape]
+    sns.heatmap(
+        values, vmin=0, vmax=1, cmap=sequential(MAP_TO, MAP_FROM), cbar=False, square=True,
+        yticklabels=labels[0] if first else False, xticklabels=labels[1], ax=axes,
+    )  # fmt: skip
+    axes.tick_params(axis="both", labelsize=6.5, length=0)
+    axes.tick_params(axis="y", rotation=0)
+    axes.tick_params(axis="x", rotation=90)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=BAND_LINE, linewidth=0.6)
+
+
+def _weights(capture: Capture, head: dict[str, Any]) -> Float[Tensor, "query key"]:
+    """The weights of one head; `InputError` where the capture does not hold them."""
+    mine = whole(capture.only(head["stack"], head["kind"]))
+    for site in mine.sites:
+        if site.place.layer == head["layer"] and head["head"] in head_numbers(site):
+            return site.need("weights")[0, head_numbers(site).index(head["head"])].detach().float().cpu()
+    where = f"{head['stack']} {head['kind']}-attention"
+    raise InputError(f"the capture lacks layer {head['layer']}, head {head['head']} of {where}; keep its weights")

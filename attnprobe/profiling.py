@@ -1,0 +1,241 @@
+"""profile(): what each head of a model does on some examples, a row a head, a column a score.
+
+Scores are of three kinds: what a head's weights look like on each example (`head_scores`), what the target owes to it
+there (`head_effects`), and what it does on inputs of a probe's own making or by its parameters (`probe_scores`), which
+are one number a head and have no interval.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from attnprobe.attention.seam import Keep
+from attnprobe.capture import Capture, head_numbers
+from attnprobe.errors import AttnprobeError, InputError
+from attnprobe.example import Example
+from attnprobe.head_profile import PLACE, HeadProfile, Told
+from attnprobe.heads import head_effects, head_scores, probe_scores
+from attnprobe.heads.whole import whole
+from attnprobe.models import load
+from attnprobe.models.evaluator import remembering
+from attnprobe.models.model import Model, Stack
+from attnprobe.planning import inputs_of
+from attnprobe.registry import Entry, Registry
+from attnprobe.target import ResolvedTarget, as_target
+
+EXCERPT = 30  # characters of a text by which a warning names it
+
+Asked = str | Callable[..., Any] | Entry
+Wanted = Asked | Iterable[Asked] | Mapping[Any, Mapping[str, Any]] | None
+Choice = tuple[Entry, dict[str, Any]]
+
+
+def profile(
+    model: Any,
+    examples: Any,
+    scores: Wanted = None,
+    effects: Wanted = (),
+    probes: Wanted = (),
+    target: Any = None,
+    *,
+    stack: str | None = None,
+    kind: str | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: bool = True,
+) -> HeadProfile:
+    """A profile of every head: scores and effects on each example with intervals over them, and probes.
+
+    scores, effects, probes: names, functions of that form, or a mapping of either to options (None: all scores that
+    are registered). target: what effects explain (None: the prediction). stack, kind: of several stacks, those named.
+    What fails on an example is a warning of the profile that names it; the rest goes on.
+    Errors: `InputError` for a name that is not there, for no example, and where every example failed.
+    """
+    model = load(model)
+    chosen = Choices(_chosen(head_scores, scores), _chosen(head_effects, effects), _chosen(probe_scores, probes, seed))
+    given = list(inputs_of(examples))
+    if not given:
+        raise InputError("there is no example; give at least one")
+    work = _Work(model, chosen, _stacks(model, stack, kind), target)
+    total = len(given) + sum(1 for _ in chosen.probes) * len(work.stacks)
+    with tqdm(total=total, desc="profiling heads", delay=1.0, leave=False, disable=None if progress else True) as bar:
+        for index, item in enumerate(given):
+            work.add(index, item)
+            bar.update()
+        if not work.any_known():
+            raise InputError(f"no example could be profiled: {work.said[0]}")
+        for entry, options in chosen.probes:
+            for place in work.stacks:
+                work.probe(entry, options, place)
+                bar.update()
+    return HeadProfile(
+        model=model.name,
+        heads=work.heads,
+        values=work.values(),
+        facts={entry.name: work.told(entry, options, form) for form, entry, options in chosen.named()},
+        targets=tuple(work.targets),
+        warnings=tuple(work.said),
+        n_resamples=n_resamples,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a profile asks of each head, with options."""
+
+    scores: tuple[Choice, ...]
+    effects: tuple[Choice, ...]
+    probes: tuple[Choice, ...]
+
+    def __post_init__(self) -> None:
+        names = [entry.name for _, entry, _ in self.named()]
+        if not names:
+            raise InputError("nothing is asked of the heads; name a score, an effect or a probe")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"two of the scores are named '{twice}'; a column has one name, so rename one")
+
+    def named(self) -> Iterator[tuple[str, Entry, dict[str, Any]]]:
+        """Form ("score", "effect", "probe"), entry and options of each."""
+        for form, chosen in (("score", self.scores), ("effect", self.effects), ("probe", self.probes)):
+            for entry, options in chosen:
+                yield form, entry, options
+
+
+def _chosen(registry: Registry, wanted: Wanted, seed: int | None = None) -> tuple[Choice, ...]:
+    """Entries with all their options; the seed of the profile goes to those that draw."""
+    if wanted is None:
+        wanted = list(registry)
+    if isinstance(wanted, str | Entry) or callable(wanted):
+        wanted = [wanted]
+    options = wanted if isinstance(wanted, Mapping) else {}
+    found = []
+    for name in wanted:
+        entry, mine = registry.get_entry(name), dict(options.get(name, {}))
+        if seed is not None and "seed" in entry.options:
+            mine = {"seed": seed, **mine}
+        found.append((entry, entry.check_options(mine)))
+    return tuple(found)
+
+
+def _stacks(model: Model, name: str | None, kind: str | None) -> list[Stack]:
+    known = [s for s in model.stacks if name in (None, s.name) and kind in (None, s.kind)]
+    if not known:
+        there = ", ".join(f"{s.name} {s.kind}" for s in model.stacks)
+        raise InputError(f"{model.name} has no {kind or 'any'}-attention in a stack '{name or 'any'}'; it has {there}")
+    return known
+
+
+class _Work:
+    """A profile on its way: a row of numbers an example for each score, NaN where something failed."""
+
+    def __init__(self, model: Model, chosen: Choices, stacks: list[Stack], target: Any) -> None:
+        self.model, self.chosen, self.stacks, self.target = model, chosen, stacks, target
+        places = [
+            (s.name, s.kind, layer, head) for s in stacks for layer, n in enumerate(s.n_heads) for head in range(n)
+        ]
+        self.heads = pd.DataFrame(places, columns=list(PLACE))
+        self.at = {place: number for number, place in enumerate(places)}
+        self.rows: dict[str, list[np.ndarray]] = {entry.name: [] for _, entry, _ in chosen.named()}
+        self.targets: list[str] = []
+        self.said: list[str] = []
+
+    def add(self, index: int, item: Any) -> None:
+        """One example: its scores and effects; what fails is said, and its numbers are NaN."""
+        for entry, _ in (*self.chosen.scores, *self.chosen.effects):
+            self.rows[entry.name].append(np.full(len(self.heads), np.nan))
+        label = f"example {index}" + (f" ('{item[:EXCERPT]}')" if isinstance(item, str) else "")
+        example: Example | None = None
+        with self._saying(label):
+            example = self.model.example(item)
+        self.targets.append("")
+        if example is None:
+            return
+        if self.chosen.scores:
+            for place in self.stacks:
+                with self._saying(f"{label}, {place.name} {place.kind}-attention"):
+                    self._score(example, place, label)
+        if self.chosen.effects:
+            with self._saying(label):
+                self._effects(example, label)
+
+    def _score(self, example: Example, place: Stack, label: str) -> None:
+        keep = Keep.of("weights", stack=place.name, kind=place.kind)
+        capture = whole(self.model.capture(example, keep=keep).only(place.name, place.kind))
+        for entry, options in self.chosen.scores:
+            with self._saying(f"{label}, {entry.name}"):
+                self._put(entry, place, entry.function(capture, **options), _places(capture))
+
+    def _effects(self, example: Example, label: str) -> None:
+        target = self.target
+        goal = target if isinstance(target, ResolvedTarget) else self.model.resolve(example, as_target(target))
+        self.targets[-1] = goal.description
+        with remembering():
+            for entry, options in self.chosen.effects:
+                for place in self.stacks:
+                    with self._saying(f"{label}, {entry.name}, {place.name} {place.kind}-attention"):
+                        found = entry.function(self.model, example, goal, place, **options)
+                        self._put(entry, place, found, _all_places(place))
+
+    def probe(self, entry: Entry, options: Mapping[str, Any], place: Stack) -> None:
+        """One number a head, in a row of its own."""
+        rows = self.rows[entry.name]
+        if not rows:
+            rows.append(np.full(len(self.heads), np.nan))
+        with self._saying(f"{entry.name}, {place.name} {place.kind}-attention"):
+            self._put(entry, place, entry.function(self.model, place, **options), _all_places(place))
+
+    def _put(self, entry: Entry, place: Stack, found: Tensor, places: list[tuple[int, int, int]]) -> None:
+        """The numbers of some heads; places: the row of the score, the layer and the head of each."""
+        if not isinstance(found, Tensor) or found.ndim != 2:
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"'{entry.name}' gives a tensor [layer head], got {got}")
+        numbers, row = found.detach().double().cpu(), self.rows[entry.name][-1]
+        for at, layer, head in places:
+            row[self.at[place.name, place.kind, layer, head]] = float(numbers[at, head])
+
+    @contextmanager
+    def _saying(self, where: str) -> Iterator[None]:
+        """What fails within the block, and what warns, is kept with where it was."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                yield
+            except AttnprobeError as error:
+                self.said.append(f"{where}: {error}")
+            except Exception as error:  # a score may be anybody's: whatever goes wrong in it is its own failure
+                self.said.append(f"{where}: {type(error).__name__}: {error}")
+        self.said += [f"{where}: {one.message}" for one in caught if f"{where}: {one.message}" not in self.said]
+
+    def any_known(self) -> bool:
+        """Whether some example gave some number, or nothing was asked of examples."""
+        mine = [entry.name for entry, _ in (*self.chosen.scores, *self.chosen.effects)]
+        return not self.said or not mine or any(not np.isnan(row).all() for name in mine for row in self.rows[name])
+
+    def values(self) -> dict[str, np.ndarray]:
+        """The numbers of each score [example head]; of a probe one row."""
+        return {name: np.stack(rows) for name, rows in self.rows.items()}
+
+    def told(self, entry: Entry, options: Mapping[str, Any], form: str) -> Told:
+        """What people need to know of a column."""
+        facts = {"label": entry.name.replace("_", " "), "low": None, "high": None, "unit": "number", **entry.facts}
+        kept = {name: value if isinstance(value, int | float | str | None) else repr(value)[:80]
+                for name, value in options.items()}  # fmt: skip
+        return Told(form=form, family=entry.family, source=entry.source, description=entry.description, options=kept,
+                    **{name: facts[name] for name in ("label", "low", "high", "unit")})  # fmt: skip
+
+
+def _places(capture: Capture) -> list[tuple[int, int, int]]:
+    return [(row, site.place.layer, head) for row, site in enumerate(capture.sites) for head in head_numbers(site)]
+
+
+def _all_places(stack: Stack) -> list[tuple[int, int, int]]:
+    return [(layer, layer, head) for layer, n in enumerate(stack.n_heads) for head in range(n)]

@@ -1,0 +1,91 @@
+"""Whether attention explains, on the page: of each map that attention makes its verdict, or the shares of a set."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+
+from attnprobe.appearance import NARROW_SPACE, look, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.explaining import said_causes
+from attnprobe.judgement.rule import RULE, VERDICTS
+from attnprobe.verdict_tables import BETWEEN
+
+CAUSES = 4
+
+
+def panel(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
+    """What the page says of the verdicts; None where no map was judged."""
+    table = comparison.verdicts
+    if table.empty:
+        return None
+    known = [m for m in methods if m in set(table.method)]
+    one = len(comparison.studies) == 1
+    rows = [_of_one(table, m) if one else _of_many(comparison, m) for m in known]
+    rule = {name: percent(getattr(RULE, name), 0) for name in ("effective", "idle", "miss", "order", "top", "chance")}
+    return {"one": one, "rows": rows, "heading": _heading(table, known, one), "rule": rule}
+
+
+def _heading(table: pd.DataFrame, methods: list[str], one: bool) -> str:
+    counts = Counter(table.verdict)
+    of = f"{len(methods)} map{'s' if len(methods) > 1 else ''}" + (
+        "" if one else f" on {table.example_index.nunique()} texts"
+    )
+    said = ", ".join(f"{counts[v]} {_word(v, counts[v])}" for v in VERDICTS)
+    return f"Does attention explain? Of {of}: {said}"
+
+
+def _word(verdict: str, n: int) -> str:
+    if verdict == "undecided":
+        return verdict
+    return verdict if n == 1 else verdict[:-1]
+
+
+def _of_one(table: pd.DataFrame, method: str) -> dict[str, Any]:
+    row = table[table.method == method].iloc[0]
+    return {
+        "method": method,
+        "label": look(method).label,
+        "verdict": row.verdict,
+        "reason": _sentence(str(row.reason)),
+        "against": [_sentence(one) for one in str(row.against).split(BETWEEN) if one],
+        "causes": [_sentence(one) for one in str(row.causes).split(BETWEEN) if one],
+    }
+
+
+def _sentence(said: str) -> str:
+    said = said.strip().rstrip(".")
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
+    table = comparison.verdict_shares
+    mine = table[table.method == method].set_index("verdict")
+    rows = comparison.verdicts[comparison.verdicts.method == method]
+    first = mine.iloc[0]
+    parts = []
+    for verdict in VERDICTS:
+        part = mine.loc[verdict]
+        ends = f"{percent(part.low, 0)} to {percent(part.high, 0)}"
+        parts.append(
+            {
+                "verdict": verdict,
+                "count": int(part["count"]),
+                "share": percent(part.share, 0),
+                "ends": ends,
+                "width": round(100 * float(part.share), 2),
+            }
+        )
+    beyond = f"{signed(100 * first.difference, 0)}{NARROW_SPACE}%"
+    p = "" if pd.isna(first.p_holm) else f"p {first.p_holm:.1g}" if first.p_holm >= 1e-4 else "p < 0.0001"
+    found = said_causes(rows)[:CAUSES]
+    return {
+        "method": method,
+        "label": look(method).label,
+        "n": int(first.n),
+        "parts": parts,
+        "beyond": beyond if math.isfinite(first.difference) else "–",
+        "p": p,
+        "causes": [{"name": name, "n": len(said), "first": _sentence(said[0])} for name, said in found],
+    }

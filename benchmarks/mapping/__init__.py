@@ -1,0 +1,1 @@
+"""What benchmarks/atom_mapping.py is put together from."""

@@ -1,0 +1,1 @@
+"""Published trends on models trained here: tasks, measures, figures and the page of benchmarks/trends.py."""

@@ -1,0 +1,1 @@
+"""What the studies of benchmarks/studies.py read: sentences and reactions that were written for them."""

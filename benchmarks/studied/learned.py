@@ -1,0 +1,174 @@
+"""What two comparisons taught, in five sentences each; every number in them is read from the comparison's tables."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from attnprobe.appearance import look, names, number, percent, signed
+from attnprobe.comparison import Comparison
+from attnprobe.explaining import said_causes
+
+SENTENCES = Path(__file__).parent / "sentences.csv"
+CONTROL = "random_scores"
+# The kinds of sentences that turn a word's meaning round.
+TURNING = ("negation", "contrast")
+
+
+def of_sentences(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...]:
+    """The five sentences of the sentiment study."""
+    return (
+        faithful(comparison),
+        attention(comparison),
+        explaining(comparison),
+        operators(comparison),
+        f"What surprised: {turned(comparison, texts)}; and {rivals(comparison)}.",
+    )
+
+
+def of_reactions(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...]:
+    """The five sentences of the study of reactions."""
+    return (
+        faithful(comparison),
+        attention(comparison),
+        explaining(comparison),
+        operators(comparison),
+        f"What surprised: {first_tokens(comparison)}; and {rivals(comparison)}.",
+    )
+
+
+def faithful(comparison: Comparison) -> str:
+    """Which methods find what the answer rests on, and by how much over random orders."""
+    rows = _rows(comparison, "comprehensiveness").sort_values("mean", ascending=False)
+    best = rows.drop(CONTROL).head(3)
+    said = names(f"{look(name).label} {_points(row)}" for name, row in best.iterrows())
+    random = rows.random_mean.iloc[0]
+    place = best.position.dropna()
+    far = f", {percent(place.min(), 0)} or more of the way to the best order found" if len(place) else ""
+    control = _points(rows.loc[CONTROL])
+    return (
+        f"Most faithful: with the first tokens of their order taken away the answer falls by {said} points of "
+        f"probability (comprehensiveness, mean over {int(rows.n.max())} texts with its interval){far}, in random "
+        f"orders by {signed(100 * random, 1)}; random scores, the control, stand at {control}."
+    )
+
+
+def attention(comparison: Comparison) -> str:
+    """How far the maps that attention makes fall behind them."""
+    rows = _rows(comparison, "comprehensiveness")
+    maps = [m for m in comparison.verdict_shares.method.unique() if m in rows.index]
+    ordered = rows.loc[maps].sort_values("mean", ascending=False)
+    raw, best = rows.loc["raw_attention"], rows.drop(CONTROL)["mean"].max()
+    said = names(f"{look(name).label} {signed(100 * row['mean'], 1)}" for name, row in ordered.iterrows())
+    share = raw.difference / (best - raw.random_mean)
+    return (
+        f"Of the maps that attention makes the fall is: {said}; raw attention beats {percent(raw.random_beaten, 0)} of "
+        f"the random orders and has {percent(share, 0)} of the lead over them that the best method has."
+    )
+
+
+def explaining(comparison: Comparison) -> str:
+    """Where maps explain, mislead, or cannot be told, and the commonest causes."""
+    table = comparison.verdict_shares.set_index(["method", "verdict"])
+    best = table.xs("explains", level="verdict").share.idxmax()
+    parts = []
+    for method in dict.fromkeys([best, "raw_attention"]):
+        of = names(f"{word} {_share(table.loc[(method, verdict)])}" for verdict, word in WORDS.items())
+        parts.append(f"{look(method).label} {of}")
+    rows = comparison.verdicts[comparison.verdicts.method == "raw_attention"]
+    causes = ", ".join(f"{name} {len(said)}" for name, said in said_causes(rows)[:3])
+    return (
+        f"As explanations of single predictions most maps cannot be told: {'; '.join(parts)}; commonest causes beside "
+        f"raw attention, in texts: {causes or 'none was measured'}."
+    )
+
+
+WORDS = {"explains": "explains", "misleads": "misleads on", "undecided": "is undecided on"}
+
+
+def operators(comparison: Comparison) -> str:
+    """Whether the ways to take tokens away agree: on methods, on tokens, on verdicts."""
+    table = comparison.stability
+    methods = table[(table.ranked == "methods") & (table.metric == "comprehensiveness")].kendall_tau
+    tokens = table[table.ranked == "tokens"].kendall_tau
+    said = comparison.verdict_evidence
+    calls = said[said.decides].groupby(["example_index", "method"]).call.nunique()
+    idle = said[said.decides & (said.method == "raw_attention") & (said.n_idle == 0)]
+    least = Counter(idle.operator).most_common(1)
+    none = (
+        f"; under {least[0][0]} no token is idle on {least[0][1]} of {len(comparison.studies)} texts" if least else ""
+    )
+    return (
+        f"Operators agree on methods (Kendall’s τ of their order {_range(methods)} between "
+        f"{names(comparison.operators.operator)}), less on tokens (τ {_range(tokens)}), and the two that decide a "
+        f"verdict say different things of {int((calls > 1).sum())} of {len(calls)} maps{none}."
+    )
+
+
+def turned(comparison: Comparison, texts: Sequence[str]) -> str:
+    """Right answers on sentences that turn a word round, beside the others; the labels are the writer's."""
+    with SENTENCES.open(encoding="utf-8", newline="") as file:
+        rows = {row["text"]: row for row in csv.DictReader(file)}
+    right: dict[str, list[bool]] = {}
+    for text, predicted in zip(texts, comparison.tables["predictions"].predicted, strict=True):
+        right.setdefault(rows[text]["kind"], []).append(predicted == rows[text]["label"])
+    kinds = names(f"{sum(right[kind])} of {len(right[kind])} with {kind}" for kind in TURNING if kind in right)
+    others = [one for kind, found in right.items() if kind not in TURNING for one in found]
+    table = comparison.positions
+    table = table[(table.operator == comparison.settings.operator) & (table.metric == "comprehensiveness")]
+    mine = table[table.method == "raw_attention"].set_index("example_index")
+    lead = mine.value - mine.random_mean
+    kind = pd.Series([rows[text]["kind"] for text in texts], index=range(len(texts)))
+    by_kind = lead.groupby(kind).mean()
+    return (
+        f"the model is right on {kinds}, and on {sum(others)} of {len(others)} others, and raw attention’s lead over "
+        f"random orders goes from {signed(100 * by_kind.min(), 1)} points ({by_kind.idxmin()}) to "
+        f"{signed(100 * by_kind.max(), 1)} ({by_kind.idxmax()})"
+    )
+
+
+def first_tokens(comparison: Comparison) -> str:
+    """Which tokens raw attention puts first, and which the best method does."""
+    best = _rows(comparison, "comprehensiveness").drop(CONTROL)["mean"].idxmax()
+    said = []
+    for method in ("raw_attention", str(best)):
+        found = [a for study in comparison.studies if (a := study.attribution(method)) is not None and a.ranking()]
+        counts = Counter(a.example.pieces[a.ranking()[0]] for a in found)
+        top = ", ".join(f"{piece} {n}" for piece, n in counts.most_common(3))
+        said.append(f"{look(method).label} puts first {top}")
+    return f"of {len(comparison.studies)} reactions " + ", ".join(said)
+
+
+def rivals(comparison: Comparison) -> str:
+    """Two maps whose ranks by removal and by verdict are furthest apart."""
+    rows = _rows(comparison, "comprehensiveness")
+    shares = comparison.verdict_shares
+    explains = shares[shares.verdict == "explains"].set_index("method")
+    ahead = explains["count"].rank() - rows["mean"].reindex(explains.index).rank()
+    up, down = str(ahead.idxmax()), str(ahead.idxmin())
+    fall = {method: signed(100 * rows["mean"][method], 1) for method in (up, down)}
+    said = [f"{look(m).label} explains {explains['count'][m]} of {explains.n[m]} at a fall of {fall[m]}" for m in fall]
+    return f"orders that do well on average need not explain: {said[0]}, {said[1]}"
+
+
+def _rows(comparison: Comparison, metric: str) -> pd.DataFrame:
+    """The rows of a metric under the main operator, by method."""
+    table = comparison.main
+    return table[table.metric == metric].set_index("method")
+
+
+def _points(row: pd.Series) -> str:
+    ends = f" [{number(100 * row.low, 1)}, {number(100 * row.high, 1)}]" if pd.notna(row.low) else ""
+    return f"{signed(100 * row['mean'], 1)}{ends}"
+
+
+def _share(row: pd.Series) -> str:
+    ends = f"[{number(100 * row.low, 0)}, {number(100 * row.high, 0)}]"
+    return f"{int(row['count'])} of {int(row.n)} ({percent(row.share, 0)} {ends})"
+
+
+def _range(values: pd.Series) -> str:
+    low, high = number(values.min(), 2), number(values.max(), 2)
+    return low if low == high else f"{low} to {high}"
