@@ -19,7 +19,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 QUICK_BENCHMARKS := own_attention compare scaling
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test environment check real pytest format notebooks bench bench-all coverage bundled clean
+.PHONY: help demo test environment check real pytest format notebooks bench bench-all bench-found coverage bundled clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -33,6 +33,7 @@ help:
 	  'make bench-NAME  run benchmarks/NAME.py alone: make bench-tasks, bench-tasks_vision, bench-swapping, …' \
 	  'make bench-trends  train small models and look for the trends that papers report (ten minutes)' \
 	  'make bench-causes  causes found on planted models, beside what was built in (half an hour)' \
+	  'make bench-found  heads known from elsewhere, found blind in two pretrained models (a quarter of an hour)' \
 	  'make bench-all   all of them, training included (some hours)' \
 	  'make coverage    capture every model type of transformers, write benchmarks/COVERAGE.md' \
 	  'make bundled     train the bundled model again' \
@@ -80,6 +81,8 @@ notebooks: environment
 bench: $(addprefix bench-,$(QUICK_BENCHMARKS))
 
 bench-all: $(patsubst benchmarks/%.py,bench-%,$(wildcard benchmarks/*.py))
+
+bench-found: bench-found_blind
 
 bench-%: environment
 	$(SAY) 'running benchmarks/$*.py'

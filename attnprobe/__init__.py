@@ -32,21 +32,32 @@ _HOMES = {
     "find_causes": "judgement.causes",
     "findings": "finding",
     "gate": "intervention",
+    "head_card": "card",
+    "head_effect": "heads.measuring",
     "head_of": "heads.addresses",
+    "head_pairs_of": "heads.pair_scores",
+    "information_flow": "heads.information_flow",
     "inspect": "models.inspecting",
     "judge": "judgement.verdicts",
     "knock_out": "intervention",
     "load": "models",
     "mean_head": "intervention",
+    "ov_top_tokens": "heads.circuits",
+    "pair": "heads.pairs",
     "passes": "attributing",
     "patch": "intervention",
+    "patch_heads": "heads.patching",
     "permute": "intervention",
     "plausibility": "metrics",
     "profile": "profiling",
     "projections": "models.projections",
+    "prune": "pruning",
+    "pruning_curve": "pruning",
     "replace_weights": "intervention",
     "robustness": "metrics",
+    "save_pruned": "pruned_saving",
     "silence_head": "intervention",
+    "sufficient_heads": "sufficient",
     "swap": "swapping",
     "swapped": "attention_swap",
     "uniform": "intervention",
@@ -64,6 +75,7 @@ if TYPE_CHECKING:
     from attnprobe.attributing import passes as passes
     from attnprobe.attribution import Attribution as Attribution
     from attnprobe.capture import Capture as Capture
+    from attnprobe.card import head_card as head_card
     from attnprobe.comparison import Comparison as Comparison
     from attnprobe.comparison import compare as compare
     from attnprobe.errors import AttnprobeError as AttnprobeError
@@ -73,6 +85,12 @@ if TYPE_CHECKING:
     from attnprobe.head_profile import HeadProfile as HeadProfile
     from attnprobe.heads.addresses import Head as Head
     from attnprobe.heads.addresses import head_of as head_of
+    from attnprobe.heads.circuits import ov_top_tokens as ov_top_tokens
+    from attnprobe.heads.information_flow import information_flow as information_flow
+    from attnprobe.heads.measuring import head_effect as head_effect
+    from attnprobe.heads.pair_scores import head_pairs_of as head_pairs_of
+    from attnprobe.heads.pairs import pair as pair
+    from attnprobe.heads.patching import patch_heads as patch_heads
     from attnprobe.intervention import gate as gate
     from attnprobe.intervention import knock_out as knock_out
     from attnprobe.intervention import mean_head as mean_head
@@ -82,9 +100,9 @@ if TYPE_CHECKING:
     from attnprobe.intervention import silence_head as silence_head
     from attnprobe.intervention import uniform as uniform
     from attnprobe.intervention import zero_value as zero_value
-    from attnprobe.methods import Scores as Scores
     from attnprobe.judgement.causes import find_causes as find_causes
     from attnprobe.judgement.verdicts import judge as judge
+    from attnprobe.methods import Scores as Scores
     from attnprobe.metrics import agreement as agreement
     from attnprobe.metrics import faithfulness as faithfulness
     from attnprobe.metrics import plausibility as plausibility
@@ -95,7 +113,11 @@ if TYPE_CHECKING:
     from attnprobe.models.projections import projections as projections
     from attnprobe.models.rows import Row as Row
     from attnprobe.profiling import profile as profile
+    from attnprobe.pruned_saving import save_pruned as save_pruned
+    from attnprobe.pruning import prune as prune
+    from attnprobe.pruning import pruning_curve as pruning_curve
     from attnprobe.site import Site as Site
+    from attnprobe.sufficient import sufficient_heads as sufficient_heads
     from attnprobe.swapping import swap as swap
     from attnprobe.target import Target as Target
 

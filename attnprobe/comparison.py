@@ -12,11 +12,12 @@ import pandas as pd
 from attnprobe import judged_tables, paired_tables, tables, verdict_tables
 from attnprobe.choosing import Methods, Operators
 from attnprobe.errors import InputError
+from attnprobe.fingerprint import fingerprint
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter
 from attnprobe.planning import Plan, plan_of
 from attnprobe.provenance import provenance
-from attnprobe.resuming import Shelf, fingerprint
+from attnprobe.resuming import Shelf
 from attnprobe.running import run
 from attnprobe.study import Settings, Study
 from attnprobe.target import Target, as_target
@@ -138,11 +139,9 @@ def compare(
     predicts on each. options: by method name. operators: how tokens are removed, one name or several, the main one
     first (None: [MASK], the mean embedding, attention_mask, as far as the model has them); of several, one that does
     not work on an example leaves it to the others, as `operators` of the result says. n_random: random orders an
-    example, 0 or more. oracle: whether the best order is searched for under each operator, at
-    about the square of the number of tokens in passes. verdicts: whether attention-derived maps are judged as
-    explanations. folder: where finished
-    examples are kept while the work goes on; the same call with the same folder goes on where it was interrupted.
-    resume: False to begin anew there.
+    example, 0 or more. oracle: whether the best order is searched for under each operator, at about the square of the
+    number of tokens in passes. verdicts: whether attention-derived maps are judged as explanations. folder: where
+    finished examples are kept; the same call goes on there where it was interrupted (resume=False: begins anew).
     Errors: `InputError` before any method runs for an unknown name, an unreadable text, a target that a text does not
     have, an operator that does not work on it, or a folder with a comparison of something else. A method that fails on
     an example, in whatever way, is a row in `failures`, and the others go on; one that fails on all is warned of.

@@ -53,3 +53,12 @@ def nearest(name: object, known: Iterable[object]) -> str:
         return f"did you mean '{close[0]}'?"
     listed = ", ".join(names[:20])
     return f"known: {listed}" + (f", … ({len(names)} in all)" if len(names) > 20 else "")
+
+
+def told(error: Exception) -> str:
+    """What went wrong, in words: our own errors say it in full, others need their type.
+
+    >>> told(InputError("the text is empty")), told(ValueError("boo"))
+    ('the text is empty', 'ValueError: boo')
+    """
+    return str(error) if isinstance(error, AttnprobeError) else f"{type(error).__name__}: {error}"

@@ -5,7 +5,7 @@ import pandas as pd
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import explanations
 from attnprobe.intervals import LEVEL, MIN_TEXTS
-from attnprobe.robustness import of_operators, of_tests
+from attnprobe.robustness import of_operators, of_tests, sure_beside_random
 from attnprobe.wording import Finding as Finding
 from attnprobe.wording import Verdict, named, scope, signed
 
@@ -23,10 +23,11 @@ def findings(comparison: Comparison) -> tuple[Finding, ...]:
 
     An explanation is a claim about this prediction; that a map names a relation (a source, a copied token) is another.
     """
+    beside_random = comparison.settings.n_random > 0
     found = [
         *explanations(comparison),
-        _attention_under_removal(comparison),
-        _who_holds_up(comparison),
+        _attention_under_removal(comparison) if beside_random else None,
+        _who_holds_up(comparison) if beside_random else None,
         _attention_and_removal_agree(comparison),
         of_operators(comparison),
         of_tests(comparison),
@@ -121,7 +122,10 @@ def _who_holds_up(comparison: Comparison) -> Finding | None:
         out = all("no" in found for found in verdicts)
         return Finding("removal", claim, "no" if out else "open", judged)
     verb = "beats" if len(good) == 1 else "beat"
-    claim = f"{len(good)} of {n} methods {verb} random orders in {BOTH_WORDS}, {scope(comparison)}: {named(good)}."
+    sure = sure_beside_random(comparison, good, BOTH)
+    claim = (
+        f"{len(good)} of {n} methods {verb} random orders in {BOTH_WORDS}, {scope(comparison)}{sure}: {named(good)}."
+    )
     return Finding("removal", claim, "yes", judged[judged.method.isin(good)])
 
 

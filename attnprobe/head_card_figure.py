@@ -1,6 +1,6 @@
 """The picture of one head's card: its map on the text, and where it stands among all heads of its stack.
 
->>> from attnprobe.head_card import head_card
+>>> from attnprobe.card import head_card
 >>> from attnprobe.head_card_figure import card_figure
 >>> card_figure(head_card(model, "5.1", text)).savefig("head.svg")     # doctest: +SKIP
 """
@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnprobe.appearance import BAND_LINE, FOR, INK, MAP_FROM, MAP_TO, MUTED, number
+from attnprobe.card import HeadCard
 from attnprobe.colours import sequential
 from attnprobe.errors import InputError
-from attnprobe.head_card import HeadCard
 
 MOST_TOKENS = 40  # beyond, tokens have no names
 LONGEST_TOKEN = 12
@@ -65,7 +65,7 @@ def _map(axes: Axes, card: HeadCard) -> None:
     axes.tick_params(axis="both", labelsize=7.5, length=0)
     axes.tick_params(axis="y", rotation=0)
     axes.tick_params(axis="x", rotation=90)
-    axes.set(xlabel="to", ylabel="from")
+    axes.set(xlabel="to", ylabel="from", anchor="N")
     axes.xaxis.label.set(fontsize=8, color=MUTED)
     axes.yaxis.label.set(fontsize=8, color=MUTED)
     for spine in axes.spines.values():
@@ -100,7 +100,9 @@ def _strips(axes: Axes, card: HeadCard, rows: pd.DataFrame) -> None:
     axes.set(xlim=(-0.03, 1.5), ylim=(len(rows) - 0.5, -0.5), xticks=[])
     axes.tick_params(length=0)
     sns.despine(ax=axes, left=True, bottom=True)
-    axes.set_title("lowest head … highest head, this one and its rank", fontsize=8, color=MUTED, loc="left")
+    axes.set_title(
+        "lowest head … highest head; this one, and its rank (of effects by size)", fontsize=8, color=MUTED, loc="left"
+    )
 
 
 def _number(value: float) -> str:

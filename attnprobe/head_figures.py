@@ -55,6 +55,8 @@ def head_maps(
     frame = of_stack(profile, stack, kind)
     names = _named(profile, scores, frame)
     n_layers, n_heads = frame.layer.nunique(), frame["head"].nunique()
+    if columns < 1:
+        raise InputError(f"columns is at least 1, got {columns}")
     across = min(columns, len(names))
     down = math.ceil(len(names) / across)
     width, height = _panel(n_layers, n_heads, across)
@@ -64,8 +66,16 @@ def head_maps(
         _head_map(axes, profile, frame, name)
         axes.set(ylabel="layer" if index % across == 0 else "", xlabel="head" if index + across >= len(names) else "")
     where = f"{frame.iloc[0]['stack']} {frame.iloc[0]['kind']}-attention"
-    figure.suptitle(f"{where}; mean of {int(frame.n.max())} examples", fontsize=9, color=MUTED, x=0.01, ha="left")
+    figure.suptitle(f"{where}; {_measured(profile, frame, names)}", fontsize=9, color=MUTED, x=0.01, ha="left")
     return figure
+
+
+def _measured(profile: HeadProfile, frame: pd.DataFrame, names: Sequence[str]) -> str:
+    """On what the numbers are: examples, or a probe's own inputs."""
+    if all(profile.facts[name].form == "probe" for name in names):
+        return "probes of the model, on no example"
+    n = int(frame.n.max())
+    return f"mean of {n} example{'s' * (n != 1)}"
 
 
 def _panel(n_layers: int, n_heads: int, across: int) -> tuple[float, float]:
@@ -158,6 +168,8 @@ def top_heads(
         raise InputError(f"no head has a number for '{score}'")
     heads: list[dict[str, Any]] = [dict(zip(rows.columns, row, strict=True)) for row in rows.to_numpy(dtype=object)]
     given = [captures] if isinstance(captures, Capture) else list(captures)
+    if not given:
+        raise InputError("captures is empty; give the capture of at least one example")
     few = max(capture.example.n_tokens for capture in given) <= MOST_TOKENS
     side = 2.5 if few else 2.0
     figure = Figure(
@@ -188,7 +200,7 @@ def _ends(head: dict[str, Any]) -> str:
 def _example_map(
     axes: Axes, capture: Capture, head: dict[str, Any], tokens: Sequence[str] | None, *, named: bool, first: bool
 ) -> None:
-    values = _weights(capture, head).clamp(min=0).sqrt().numpy()
+    values = _weights(capture, head).clamp(min=0).numpy()
     names = list(tokens) if tokens is not None else list(capture.example.pieces)
     shown = [
         (name if len(name) <= LONGEST_TOKEN else name[: LONGEST_TOKEN - 1] + "…").replace("$", r"\$") for name in names

@@ -24,6 +24,7 @@ from attnprobe.head_cluster_figure import cluster_map
 from attnprobe.head_clusters import clusters
 from attnprobe.head_figures import head_maps, top_heads
 from attnprobe.head_profile import HeadProfile
+from attnprobe.report.making import lines, without_paths
 
 _REPORT = Path(__file__).parent / "report"
 DPI = 130
@@ -136,13 +137,13 @@ def _page(profile: HeadProfile, images: Sequence[tuple[Picture, str]], k: int, c
     targets = pd.Series([target for target in profile.targets if target]).value_counts()
     return environment.get_template("desk.html.j2").render(
         css=Markup((_REPORT / "assets" / "theme.css").read_text("utf-8")),
-        model=Path(profile.model).name if Path(profile.model).is_absolute() else profile.model,
+        model=without_paths(profile.model).removeprefix("…/"),
         n_examples=profile.n_examples,
         n_heads=len(profile.heads),
         rows=top_table(profile, k),
         k=k,
         images=[(picture.caption, picture.name, data) for picture, data in images],
         targets=[(str(target), int(n)) for target, n in targets.items()],
-        warnings=profile.warnings,
-        command=command,
+        warnings=[without_paths(warning) for warning in profile.warnings],
+        command=lines(without_paths(command)),
     )

@@ -91,13 +91,17 @@ class HeadProfile:
         return whole.assign(example_index=index, score=name, value=rows.reshape(-1))
 
     def top(self, score: str, k: int = 5, *, lowest: bool = False) -> pd.DataFrame:
-        """The k heads with the highest (or lowest) mean of a score, with intervals; heads without a number are none."""
+        """The k heads with the highest (or lowest) mean of a score, with intervals; of an effect, by its size.
+
+        Heads without a number are none; where no head has one, the warnings say why.
+        """
         if score not in self.values:
             raise InputError(f"the profile has no score '{score}'; {nearest(score, self.scores)}")
         if k < 1:
             raise InputError(f"k is at least 1, got {k}")
         rows = self._means(score).dropna(subset=["mean"])
-        rows = rows.sort_values("mean", ascending=lowest, kind="stable", ignore_index=True)
+        size = abs if self.facts[score].form == "effect" else None
+        rows = rows.sort_values("mean", ascending=lowest, kind="stable", ignore_index=True, key=size)
         return rows.head(k)[[*PLACE, "score", "mean", "low", "high", "n"]]
 
     def save(self, folder: str | Path) -> Path:

@@ -4,11 +4,14 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 from torch import Tensor
+
+from attnprobe.errors import InputError
 
 LEVEL = 0.95
 # Of fewer texts no resampling reaches the level: even if all point one way, that happens by chance in 2 / 2^5 = 6 %.
@@ -27,6 +30,13 @@ class Interval:
     low: float
     high: float
     n: int
+
+
+def check_resampling(n_resamples: object, seed: object) -> None:
+    """`InputError` for numbers that no resampling can begin with, before anything is measured."""
+    for name, value, least in (("n_resamples", n_resamples, 1), ("seed", seed, 0)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name} is a whole number of at least {least}, got {value!r}")
 
 
 def expanded(n: int) -> float:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from attnprobe.attribution import Attribution
+from attnprobe.errors import told
 from attnprobe.metrics import by_default
 from attnprobe.metrics import faithfulness as metrics
 from attnprobe.metrics.areas import deletion_area
@@ -154,7 +155,8 @@ def judge(
     ranks = np.concatenate([ahead, best])
     roles = [role for role, _, _ in named] + [RANDOM_ORDER] * len(random) + [ORACLE] * len(best)
     names = [name for _, name, _ in named] + [""] * (len(random) + len(best))
-    values = {name: _values(answers, entry.function, ranks) for name, entry in chosen.items()}
+    failed: dict[str, str] = {}
+    values = {name: _values(answers, entry, ranks, failed) for name, entry in chosen.items()}
     main = operator == settings.operator
     return Judged(
         operator,
@@ -164,6 +166,7 @@ def judge(
         _curves(answers, ranks, roles) if main else {},
         answers.whole - answers(np.eye(answers.n_units, dtype=bool)),
         tuple(_quick(chosen)) if answers.n_units <= EXACT_UNITS and settings.oracle else (),
+        failed,
     )
 
 
@@ -193,12 +196,17 @@ def _evaluate_ahead(answers: Answers, ranks: Ranks) -> None:
     answers(np.concatenate([*gone, np.eye(n, dtype=bool), np.zeros((1, n), dtype=bool)]))
 
 
-def _values(answers: Answers, function: Callable[..., float], ranks: Ranks) -> Float[np.ndarray, " order"]:
-    """A metric of each order."""
+def _values(answers: Answers, entry: Entry, ranks: Ranks, failed: dict[str, str]) -> Float[np.ndarray, " order"]:
+    """A metric of each order; one that goes wrong, which may be anybody's, is NaN, and `failed` keeps what it said."""
+    function = entry.function
     if function in QUICK:
         return QUICK[function].values(answers, ranks)
     orders = (as_attribution(answers.like, one) for one in ranks)
-    return np.array([float(function(answers.model, order, operator=answers.operator)) for order in orders])
+    try:
+        return np.array([float(function(answers.model, order, operator=answers.operator)) for order in orders])
+    except Exception as error:
+        failed[entry.name] = told(error)
+        return np.full(len(ranks), math.nan)
 
 
 def _curves(answers: Answers, ranks: Ranks, roles: Sequence[str]) -> dict[str, Float[np.ndarray, "order share"]]:

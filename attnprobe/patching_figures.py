@@ -10,6 +10,7 @@
 """
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,10 +53,11 @@ def patching_map(patched: Patched, *, head: int | None = None) -> Figure:
     if by_position:
         axes.tick_params(axis="x", rotation=90)
     what = {"head": "heads" if by_position else "each head", "state": "states that go into each layer"}[patched.what]
-    axes.set_title(f"{STEMS[patched.direction]}: {what}{note}", fontsize=9, color=INK, loc="left")
+    title = textwrap.fill(f"{STEMS[patched.direction]}: {what}{note}", int(13 * width))
+    axes.set_title(title, fontsize=9, color=INK, loc="left")
     ends, name = patched.baselines, patched.target.description.replace("$", r"\$")
     words = f"{name}: clean {signed(ends.clean, 2)}, corrupt {signed(ends.corrupt, 2)}"
-    figure.suptitle(words, fontsize=8, color=MUTED, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(words, int(15 * width)), fontsize=8, color=MUTED, x=0.01, ha="left")
     return figure
 
 

@@ -45,6 +45,14 @@ class Plan:
         ring = ((index - step) % n for step in range(1, n))
         return next((at for at in ring if seed_of(self.examples[at]) != mine), None)
 
+    def others(self, index: int) -> list[Example]:
+        """The inputs that read something else than this one, each once: what tokens may be drawn from."""
+        found: dict[int, Example] = {}
+        for example in self.examples:
+            found.setdefault(seed_of(example), example)
+        mine = seed_of(self.examples[index])
+        return [example for seed, example in found.items() if seed != mine]
+
 
 def plan_of(
     model: Model,

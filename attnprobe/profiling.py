@@ -23,6 +23,7 @@ from attnprobe.example import Example
 from attnprobe.head_profile import PLACE, HeadProfile, Told
 from attnprobe.heads import head_effects, head_scores, probe_scores
 from attnprobe.heads.whole import whole
+from attnprobe.intervals import check_resampling
 from attnprobe.models import load
 from attnprobe.models.evaluator import remembering
 from attnprobe.models.model import Model, Stack
@@ -30,6 +31,7 @@ from attnprobe.planning import inputs_of
 from attnprobe.registry import Entry, Registry
 from attnprobe.target import ResolvedTarget, as_target
 
+TAKEN = (*PLACE, "n", "example_index")  # columns that are no scores
 EXCERPT = 30  # characters of a text by which a warning names it
 
 Asked = str | Callable[..., Any] | Entry
@@ -58,6 +60,7 @@ def profile(
     What fails on an example is a warning of the profile that names it; the rest goes on.
     Errors: `InputError` for a name that is not there, for no example, and where every example failed.
     """
+    check_resampling(n_resamples, seed)
     model = load(model)
     chosen = Choices(_chosen(head_scores, scores), _chosen(head_effects, effects), _chosen(probe_scores, probes, seed))
     given = list(inputs_of(examples))
@@ -75,6 +78,7 @@ def profile(
             for place in work.stacks:
                 work.probe(entry, options, place)
                 bar.update()
+    work.say_what_is_silent()
     return HeadProfile(
         model=model.name,
         heads=work.heads,
@@ -102,6 +106,11 @@ class Choices:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"two of the scores are named '{twice}'; a column has one name, so rename one")
+        taken = next((name for name in names if name in TAKEN), None)
+        if taken is not None:
+            raise InputError(
+                f"'{taken}' is a column of every profile ({', '.join(TAKEN)}); give the function another name"
+            )
 
     def named(self) -> Iterator[tuple[str, Entry, dict[str, Any]]]:
         """Form ("score", "effect", "probe"), entry and options of each."""
@@ -114,12 +123,11 @@ def _chosen(registry: Registry, wanted: Wanted, seed: int | None = None) -> tupl
     """Entries with all their options; the seed of the profile goes to those that draw."""
     if wanted is None:
         wanted = list(registry)
-    if isinstance(wanted, str | Entry) or callable(wanted):
-        wanted = [wanted]
-    options = wanted if isinstance(wanted, Mapping) else {}
+    if isinstance(wanted, str | Entry) or not isinstance(wanted, Iterable):
+        wanted = [wanted]  # one, which the registry refuses where it is no name and no function
     found = []
     for name in wanted:
-        entry, mine = registry.get_entry(name), dict(options.get(name, {}))
+        entry, mine = registry.get_entry(name), dict(wanted[name]) if isinstance(wanted, Mapping) else {}
         if seed is not None and "seed" in entry.options:
             mine = {"seed": seed, **mine}
         found.append((entry, entry.check_options(mine)))
@@ -198,6 +206,11 @@ class _Work:
         if not isinstance(found, Tensor) or found.ndim != 2:
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(f"'{entry.name}' gives a tensor [layer head], got {got}")
+        expected = tuple(1 + max(place[axis] for place in places) for axis in (0, 2))
+        if tuple(found.shape) != expected:
+            raise InputError(
+                f"'{entry.name}' gives a number for each [layer head] {expected}, got {tuple(found.shape)}"
+            )
         numbers, row = found.detach().double().cpu(), self.rows[entry.name][-1]
         for at, layer, head in places:
             row[self.at[place.name, place.kind, layer, head]] = float(numbers[at, head])
@@ -219,6 +232,13 @@ class _Work:
         """Whether some example gave some number, or nothing was asked of examples."""
         mine = [entry.name for entry, _ in (*self.chosen.scores, *self.chosen.effects)]
         return not self.said or not mine or any(not np.isnan(row).all() for name in mine for row in self.rows[name])
+
+    def say_what_is_silent(self) -> None:
+        """An effect or a probe that was asked for and gave no head a number is not left out without a word."""
+        for form, entry, _ in self.chosen.named():
+            told = any(entry.name in said for said in self.said)
+            if form != "score" and not told and all(np.isnan(row).all() for row in self.rows[entry.name]):
+                self.said.append(f"{entry.name}: no head has a number; on {self.model.name} it has no meaning")
 
     def values(self) -> dict[str, np.ndarray]:
         """The numbers of each score [example head]; of a probe one row."""

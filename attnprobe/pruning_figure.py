@@ -82,7 +82,7 @@ def sufficient_lines(found: SufficientHeads, *, ax: Axes | None = None) -> Axes:
 
 def _line(axes: Axes, rows: pd.DataFrame, label: str, colour: Any, marker: str) -> None:
     few = len(rows) <= 30
-    axes.fill_between(rows.n_removed, rows.low, rows.high, color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(rows.n_removed, rows.low, rows.high, color=colour, alpha=0.13, linewidth=0)
     axes.plot(rows.n_removed, rows["mean"], color=colour, marker=marker if few else None, markersize=4, linewidth=1.6,
               label=label)  # fmt: skip
 

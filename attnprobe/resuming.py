@@ -4,12 +4,9 @@ A folder holds `settings.json` (what the comparison is of), `finished/00003/` (a
 pickle) and `attributions.csv` (the scores so far, for people). An example's folder gets its name when it is complete.
 """
 
-import hashlib
-import inspect
 import json
-import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,109 +21,14 @@ from torch import Tensor
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
 from attnprobe.errors import AttnprobeError, InputError
-from attnprobe.models.model import Model
+from attnprobe.fingerprint import differences
 from attnprobe.planning import Plan
-from attnprobe.provenance import provenance
-from attnprobe.registry import Entry
-from attnprobe.study import Judged, Settings, Study
+from attnprobe.study import Judged, Study
 
 SETTINGS, FINISHED, SCORES = "settings.json", "finished", "attributions.csv"
-# Numbers of a parameter that its fingerprint is made of; of larger ones, so many with equal steps between them.
-SAMPLED = 65_536
 Failures = list[tuple[str, str]]
-
-
-def fingerprint(plan: Plan, settings: Settings, **more: Any) -> dict[str, Any]:
-    """What the numbers of a comparison depend on, as JSON holds it; intervals are made anew, so not what they take."""
-    versions = provenance()
-    return {
-        "model": _digest_of_model(plan.model),
-        "texts": [_digest(example.text, example.pair, dict(example.inputs)) for example in plan.examples],
-        "target": str(plan.target) if plan.target.function is None else _said(plan.target.function),
-        "methods": {entry.name: _said_method(entry, options) for entry, options in plan.entries},
-        "operators": list(plan.operators),
-        "n_random": int(settings.n_random),
-        "seed": int(settings.seed),
-        "versions": {name: versions[name] for name in ("attnprobe", "torch", "transformers", "captum")},
-        **more,
-    }
-
-
-def _digest_of_model(model: Model) -> str:
-    found = hashlib.blake2b(model.name.encode(), digest_size=8)
-    for name, parameter in model.module.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        sample = flat[:: max(1, flat.numel() // SAMPLED)]
-        found.update(f"{name}{tuple(parameter.shape)}{parameter.dtype}".encode() + _bytes(sample))
-    return found.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-
-
-def _digest(*given: Any) -> str:
-    return hashlib.blake2b("\0".join(_said(value) for value in given).encode(), digest_size=8).hexdigest()
-
-
-def _said_method(entry: Entry, options: Mapping[str, Any]) -> str:
-    return f"{_said(entry.function)} {_said(dict(options))}"
-
-
-def _said(value: Any) -> str:
-    """A value in words that are the same in another run: functions by name and code, tensors by their bytes."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_said(value[key])}" for key in sorted(value, key=str)) + "}"
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return "[" + ", ".join(map(_said, value)) + "]"
-    if isinstance(value, Tensor):
-        return f"tensor {tuple(value.shape)} {hashlib.blake2b(_bytes(value.reshape(-1)), digest_size=8).hexdigest()}"
-    if inspect.isfunction(value):
-        return f"{value.__module__}.{value.__qualname__} {_code(value)}"
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _code(function: Callable[..., Any]) -> str:
-    """The code of a function of the caller's; that of ours goes with the version."""
-    if function.__module__.startswith("attnprobe."):
-        return ""
-    code = function.__code__
-    return hashlib.blake2b(code.co_code + repr(code.co_consts).encode(), digest_size=4).hexdigest()
-
-
-def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In what two fingerprints differ, in words.
-
-    >>> differences({"seed": 0, "texts": ["a", "b"]}, {"seed": 1, "texts": ["a", "c"]})
-    ['seed was 0, is 1', 'text 2 is another one']
-    """
-    said = []
-    for name in dict.fromkeys([*was, *now]):
-        old, new = was.get(name), now.get(name)
-        if old == new:
-            continue
-        if name == "texts" and old and new and len(old) == len(new):
-            first = next(i for i, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b)
-            said.append(f"text {first} is another one")
-        elif name == "texts":
-            said.append(f"there were {len(old or ())} texts, now there are {len(new or ())}")
-        elif isinstance(old, Mapping) and isinstance(new, Mapping):
-            said += [f"{name}: {word}" for word in _of_mappings(old, new)]
-        elif name == "model":
-            said.append("the model is another one, or its parameters have changed")
-        else:
-            said.append(f"{name} was {_words(old)}, is {_words(new)}")
-    return said
-
-
-def _of_mappings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    gone, added = [n for n in old if n not in new], [n for n in new if n not in old]
-    changed = [f"{n} was {old[n]}, is {new[n]}" for n in old if n in new and old[n] != new[n]]
-    return [f"{n} is gone" for n in gone] + [f"{n} is new" for n in added] + changed
-
-
-def _words(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+# What is raised by a file that is there and says something else than what was put into it.
+BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError, AttnprobeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +63,12 @@ class Shelf:
         """A finished example, None where it is not there; what cannot be read is done again."""
         place = self._place(index)
         if not place.is_dir():
+            place.unlink(missing_ok=True)
             return None
         try:
             facts = json.loads((place / "study.json").read_text("utf-8"))
             return self._study(index, facts, load_file(place / "study.st"))
-        except (OSError, ValueError, KeyError, SafetensorError, AttnprobeError):
+        except BROKEN:
             shutil.rmtree(place)
             return None
 
@@ -274,12 +177,13 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "size", 0) == 1 and hasattr(value, "item") else str(value)
 
 
-def _read(path: Path) -> Any:
-    """What a JSON file says, None where there is none that can be read."""
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a JSON file says by name, None where there is none that can be read."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _write(path: Path, value: Any) -> None:

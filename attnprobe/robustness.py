@@ -1,5 +1,7 @@
 """Findings on how far what was found depends on the operator, and on which differences between methods are sure."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from attnprobe.comparison import Comparison
@@ -11,13 +13,15 @@ from attnprobe.wording import Finding, Verdict, named, scope, signed
 ALIKE = 0.6
 ALPHA = 0.05
 LISTED = 4
+# Two methods have one order or the other: a correlation of them says nothing.
+FEWEST = 3
 
 
 def of_operators(comparison: Comparison) -> Finding | None:
     """Do methods, judged by their mean comprehensiveness, stay in order when the operator is another one?"""
     table = comparison.stability
     rows = table[(table.ranked == "methods") & (table.metric == "comprehensiveness") & table.kendall_tau.notna()]
-    if rows.empty:
+    if rows.empty or int(rows.n.max()) < FEWEST:
         return None
     least = rows.sort_values("kendall_tau", kind="stable").iloc[0]
     verdict: Verdict = "yes" if least.kendall_tau >= ALIKE else "no" if least.kendall_tau <= 0 else "open"
@@ -59,13 +63,35 @@ def of_tests(comparison: Comparison) -> Finding | None:
     sure = known[known.p_holm < ALPHA].sort_values("p_holm", kind="stable")
     of = f"{len(known)} pair{'s' if len(known) > 1 else ''} of methods"
     test = f"Wilcoxon's test, Holm-corrected, n = {n}"
+    if sure.empty and len(known) * 2 / 2**n >= ALPHA:
+        claim = f"{n} texts are too few to tell {of} apart: the smallest p there can be is {2 / 2**n:.2g} ({test})."
+        return Finding("tests", claim, "open", known)
     if sure.empty:
         claim = f"None of {of} differs surely in comprehensiveness ({test})."
         return Finding("tests", claim, "open", known)
     said = "; ".join(_better(row) for _, row in sure.head(LISTED).iterrows())
     more = f"; and {len(sure) - LISTED} more" if len(sure) > LISTED else ""
-    claim = f"{len(sure)} of {of} differ in comprehensiveness ({test}): {said}{more}."
+    claim = f"{len(sure)} of {of} differ{'s' * (len(known) == 1)} in comprehensiveness ({test}): {said}{more}."
     return Finding("tests", claim, "yes", sure)
+
+
+def sure_beside_random(comparison: Comparison, methods: Sequence[str], metrics: Sequence[str]) -> str:
+    """How many of these methods beat random orders by the corrected test as well, in words; "" without a test."""
+    table = comparison.tests
+    rows = table[
+        (table.operator == comparison.settings.operator)
+        & table.metric.isin(metrics)
+        & table.method_a.isin(methods)
+        & (table.test == WILCOXON)
+        & (table.method_b == RANDOM)
+        & table.p_holm.notna()
+    ]
+    if rows.empty:
+        return ""
+    passed = rows[(rows.p_holm < ALPHA) & (rows.effect > 0)].groupby("method_a").size()
+    n = int((passed == len(metrics)).sum())
+    few = f"; {int(rows.n.max())} texts are too few for more" if n == 0 and rows.p_holm.min() >= ALPHA else ""
+    return f" (each by its own interval; by Wilcoxon's test, Holm-corrected, {n or 'none'} of them surely{few})"
 
 
 def _better(row: pd.Series) -> str:

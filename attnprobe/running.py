@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from attnprobe import tables, verdict_tables
 from attnprobe.attributing import attribute
 from attnprobe.attribution import Attribution
-from attnprobe.errors import AttnprobeError
+from attnprobe.errors import AttnprobeError, told
 from attnprobe.judging import judge
 from attnprobe.models.evaluator import remembering
 from attnprobe.planning import Plan
@@ -47,7 +47,7 @@ class Work:
                     example, target = self.plan.examples[index], self.plan.targets[index]
                     found.append(attribute(self.plan.model, example, entry, target, **options))
             except Exception as error:  # a method may be anybody's: whatever goes wrong in it is its own failure
-                failed.append((entry.name, _told(error)))
+                failed.append((entry.name, told(error)))
             self.bar.update()
         return found, failed
 
@@ -73,7 +73,9 @@ class Work:
         for operator in self.settings.operators:
             if found and bool(found[0].units.any()) and operator not in self.plan.lacking[index]:
                 try:
-                    judged.append(judge(self.plan.model, found, self.settings, operator, foreign))
+                    one = judge(self.plan.model, found, self.settings, operator, foreign)
+                    judged.append(one)
+                    failed += [(REMOVAL, f"{operator}, {metric}: {said}") for metric, said in one.failed.items()]
                 except AttnprobeError as error:
                     failed.append((REMOVAL, f"{operator}: {error}"))
             self.bar.update()
@@ -85,8 +87,7 @@ class Work:
         if not self.verdicts:
             return pd.DataFrame(), pd.DataFrame()
         try:
-            others = [example for at, example in enumerate(self.plan.examples) if at != index]
-            return verdict_tables.judged(self.plan.model, found, others, self.settings.seed)
+            return verdict_tables.judged(self.plan.model, found, self.plan.others(index), self.settings.seed)
         except AttnprobeError as error:
             failed.append((VERDICTS, str(error)))
             return pd.DataFrame(), pd.DataFrame()
@@ -120,8 +121,3 @@ def run(
             if shelf is not None and study.attributions:
                 shelf.append_scores(tables.attributions([study]).assign(example_index=index))
     return studies, failures
-
-
-def _told(error: Exception) -> str:
-    """What went wrong; our own errors say it in full, others need their type."""
-    return str(error) if isinstance(error, AttnprobeError) else f"{type(error).__name__}: {error}"

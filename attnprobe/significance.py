@@ -14,6 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
+from attnprobe.errors import InputError, nearest
 from attnprobe.intervals import MIN_TEXTS
 
 WILCOXON, PERMUTATION = TESTS = ("wilcoxon", "permutation")
@@ -57,8 +58,10 @@ def paired_columns(differences: Differences, *, test: str = WILCOXON, seed: int 
 
     "wilcoxon": signed-rank test (scipy.stats.wilcoxon; zero differences leave it, ties get their mean rank), effect:
     matched-pairs rank biserial. "permutation": the mean under flipped signs (scipy.stats.permutation_test), effect:
-    Cohen's dz.
+    Cohen's dz. Errors: `InputError` for another test.
     """
+    if test not in TESTS:
+        raise InputError(f"no test is named '{test}'; {nearest(test, TESTS)}")
     known = [column[~np.isnan(column)] for column in differences.T]
     p_of = dict.fromkeys(range(len(known)), (math.nan, math.nan))
     enough = [number for number, column in enumerate(known) if len(column) >= MIN_TEXTS]

@@ -69,7 +69,8 @@ class Judged:
 
     roles: what each order is (`ROLES`); names: the method's name, empty for a random one and the oracle. values: by
     metric. curves: by kind, the measured number at each of `SHARES`; only under the main operator. effects: what falls
-    when a unit alone is taken away. exact: metrics whose best order was found among all orders.
+    when a unit alone is taken away. exact: metrics whose best order was found among all orders. failed: metrics that
+    came to no number (NaN in `values`), and what they said.
     """
 
     operator: str
@@ -79,6 +80,7 @@ class Judged:
     curves: Mapping[str, Float[np.ndarray, "order share"]] = field(default_factory=dict, repr=False)
     effects: Float[np.ndarray, " unit"] = field(default_factory=lambda: np.zeros(0), repr=False)
     exact: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

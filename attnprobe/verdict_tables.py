@@ -20,11 +20,13 @@ FAMILY = "attention"
 # What is shown beside the operators that decide.
 EVIDENCE = ("value_zero", "attention_mask")
 # From so many other texts on, "resample" takes tokens at the same place from them, else words of the vocabulary.
-ENOUGH = 8
+ENOUGH = 4
+# Shares of effects differ from here on by rounding alone.
+DIGITS = 12
 # Between sentences that stand in one cell.
 BETWEEN = " | "
 COLUMNS = ["example_index", "method", "verdict", "reason", "against", "causes", "operators", "lacking"]
-COLUMNS += ["quality", "random", "n_orders", "seed"]
+COLUMNS += ["drawn_from", "quality", "random", "n_orders", "seed"]
 SHARES = ["method", "verdict", "share", "low", "high", "count", "n"]
 SHARES += ["difference", "statistic", "p", "p_holm", "effect", "n_tested"]
 
@@ -86,6 +88,7 @@ def _row(verdict: Verdict, lacking: dict[str, str], causes: Causes | None) -> di
         "causes": BETWEEN.join(said),
         "operators": ", ".join(verdict.operators),
         "lacking": ", ".join(lacking),
+        "drawn_from": next((str(e.used["data"]) for e in verdict.effects if "data" in e.used), ""),
         "quality": verdict.quality,
         "random": verdict.random,
         "n_orders": verdict.n_orders,
@@ -118,7 +121,8 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     n_tested examples; p: Wilcoxon's test of it, p_holm: corrected for the number of maps, effect: rank biserial.
     """
     parts = [(str(method), part) for method, part in table.groupby("method", sort=False)]
-    tests = [paired((part.quality - part["random"]).to_numpy(dtype=float)) for _, part in parts]
+    # A map that is the same for all tokens has what random orders have; rounding must make no difference of it.
+    tests = [paired((part.quality - part["random"]).to_numpy(dtype=float).round(DIGITS)) for _, part in parts]
     rows = []
     for (method, part), test, p_holm in zip(parts, tests, holm([t.p for t in tests]), strict=True):
         for kind in VERDICTS:

@@ -97,10 +97,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     versions = ", ".join(f"{k} {v}" for k, v in provenance().items() if k in ("torch", "transformers", "python"))
-    lines = page.beginning(versions)
-    for part in (partial(part_of_smollm2, given.texts, given.draws), partial(part_of_learning, given.seeds)):
-        lines += part()
-    lines += part_of_rxnmapper()
+    lines = [
+        *page.beginning(versions),
+        *part_of_smollm2(given.texts, given.draws),
+        *part_of_learning(given.seeds),
+        *part_of_rxnmapper(),
+    ]
     RESULTS.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(RESULTS.read_text("utf-8"))
 

@@ -52,4 +52,16 @@ def _checked(given: Sequence[str], registry: Any, flag: str) -> tuple[str, ...]:
     names = list(dict.fromkeys(name.strip() for word in given for name in word.split(",") if name.strip()))
     if not names:
         raise InputError(f"{flag} names nothing; give a name, or several with commas between")
+    for name in names:
+        _check_kind(name, flag)
     return tuple(registry[name].name for name in names)
+
+
+def _check_kind(name: str, flag: str) -> None:
+    """`InputError` that names the right flag, for what is known as something else."""
+    from attnprobe.heads import head_effects, head_scores, probe_scores
+
+    known = {"--score": head_scores, "--effect": head_effects, "--probe": probe_scores}
+    right = next((other for other, registry in known.items() if name in registry), flag)
+    if name not in known[flag] and right != flag:
+        raise InputError(f"{name} is asked for by {right}, not by {flag}: {right} {name}")

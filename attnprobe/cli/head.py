@@ -1,8 +1,9 @@
 """attnprobe head: one head's card: its map on a text, its scores and effects, its words, and heads like it."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -13,24 +14,37 @@ from attnprobe.cli.places import PICTURES, check_place, written
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attnprobe.head_card import HeadCard
+    from attnprobe.card import HeadCard
 
 MOST_QUERIES = 24  # rows of the map that are printed
 MOST_PARTNERS = 3
+
+
+@Parameter(name="*", group=HOW)
+@dataclass(frozen=True, kw_only=True)
+class CardOptions:
+    """What is asked of the head."""
+
+    score: list[str] | None = None
+    """Head scores, with commas between. [default: all]"""
+
+    effect: list[str] | None = None
+    """Head effects, with commas between, or none. [default: zero_ablation,gate_gradient,direct_logit]"""
+
+    composition: Flag = False
+    """Look for heads that it works with also where the stack has more than 256 heads, which takes long."""
 
 
 def head(
     model: str,
     address: str,
     /,
+    ask: CardOptions = CardOptions(),
     target: TargetOptions = TargetOptions(),  # noqa: B008
     run: RunOptions = RunOptions(),  # noqa: B008
     *,
     text: Annotated[str, Parameter(group=READ)],
     truncate: Annotated[Flag, Parameter(group=READ)] = False,
-    score: Annotated[list[str] | None, Parameter(group=HOW)] = None,
-    effect: Annotated[list[str] | None, Parameter(group=HOW)] = None,
-    composition: Annotated[Flag, Parameter(group=HOW)] = False,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
     format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
 ) -> None:
@@ -52,12 +66,6 @@ def head(
         The text to read.
     truncate
         Cut a text that is longer than the model takes, instead of refusing it.
-    score
-        Head scores, with commas between. [default: all]
-    effect
-        Head effects, with commas between, or none. [default: zero_ablation,gate_gradient,direct_logit]
-    composition
-        Look for heads that it works with also where the stack has more than 256 heads, which takes long.
     out
         Where a picture goes (.png, .svg or .pdf). [default: none is drawn]
     format
@@ -65,28 +73,36 @@ def head(
     """
     if out is not None:
         check_place(out, PICTURES)
-    from attnprobe.cli.choices import chosen_target
-    from attnprobe.cli.desk import effects_named, scores_named
-    from attnprobe.cli.making import read_examples
-    from attnprobe.cli.surroundings import load, quiet
+    from attnprobe.cli.surroundings import quiet
     from attnprobe.cli.texts import read_texts
 
-    texts = read_texts(TextOptions(text=[text]))
+    texts = read_texts(TextOptions(text=[text], truncate=truncate))
     with quiet():
-        from attnprobe.head_card import EFFECTS, head_card
-        from attnprobe.heads.addresses import head_of
-        from attnprobe.models.evaluator import batch_rows
-
-        scores, effects = scores_named(score), effects_named(effect, EFFECTS)
-        loaded = load(model, device=run.device, dtype=run.dtype)
-        where = head_of(loaded, address)
-        example = read_examples(loaded, texts, truncate)[0]
-        asked: dict[str, Any] = {"scores": scores, "effects": effects, "composition": composition or None}
-        with batch_rows(run.batch_rows):
-            card = head_card(loaded, where, example, chosen_target(loaded, target), **asked)
+        card = _card(model, address, texts, truncate, target, ask, run)
         print(json.dumps(card.to_dict(), indent=2, ensure_ascii=False) if format == "json" else in_words(card))
         if out is not None:
             tell(_draw(card, out))
+
+
+def _card(
+    model: str, address: str, texts: list[str], truncate: bool, target: TargetOptions, ask: CardOptions, run: RunOptions
+) -> "HeadCard":
+    """What was typed, checked before any work, and measured."""
+    from attnprobe.card import EFFECTS, head_card
+    from attnprobe.cli.choices import chosen_target
+    from attnprobe.cli.desk import effects_named, scores_named
+    from attnprobe.cli.making import read_examples
+    from attnprobe.cli.surroundings import load
+    from attnprobe.heads.addresses import head_of
+    from attnprobe.models.evaluator import batch_rows
+
+    scores, effects = scores_named(ask.score), effects_named(ask.effect, EFFECTS)
+    loaded = load(model, device=run.device, dtype=run.dtype)
+    where = head_of(loaded, address)
+    (example,) = read_examples(loaded, texts, truncate)
+    goal, composed = chosen_target(loaded, target), ask.composition or None
+    with batch_rows(run.batch_rows):
+        return head_card(loaded, where, example, goal, scores=scores, effects=effects, composition=composed)
 
 
 def in_words(card: "HeadCard") -> str:

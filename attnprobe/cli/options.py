@@ -66,8 +66,9 @@ class MethodOptions:
     """An option of a method, as method.name=value, such as rollout.identity=0.3. Say it again for more."""
 
     operator: list[str] | None = None
-    """What replaces a removed word: mask, mean, pad, unk, zero, resample, attention_mask, delete. Several with commas,
-    the main one first. [default: mask,mean,attention_mask, as far as the model has them]"""
+    """How words are removed to judge the orders: mask, mean, pad, unk, zero, resample, infill, value_zero,
+    attention_mask, pad_mask, delete. Several with commas, the main one first; verdicts on maps always go by mean and
+    resample. [default: mask,mean,attention_mask, as far as the model has them]"""
 
     n_random: AtLeastOne = 50
     """How many random orders of its words a method has to beat on each text."""

@@ -1,8 +1,10 @@
 """Experiments: what becomes of predictions when attention is changed, and of explanations when the model is.
 
-On any captured model: `permuted`, `uniform`, `frozen`, `counterfactual`, `top_weight`, `identifiability`,
-`randomised`, `seeds`. On readers trained here on a small task (`cues`): `twins`, `frozen_uniform`, `diagnostic`.
-Each is a function that gives an `Outcome`: values by example, `to_frame()` with n and intervals, seed and cost.
+On any captured model (model, examples, target): `permuted_attention`, `uniform_attention`, `frozen_attention`,
+`counterfactual_attention`, `top_weight_removal`, `attention_identifiability`, `cascading_randomisation`, `other_seeds`.
+On readers trained here on a small task (`cues`): `trained_twins`, `frozen_uniform_training`, `diagnostic_network`.
+Each gives a small result: values by example, `to_frame()` with n and intervals, `measures` (what each number means),
+seed and cost.
 """
 
 from attnprobe.experiments.counterfactual import Counterfactual, counterfactual_attention

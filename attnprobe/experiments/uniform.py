@@ -21,7 +21,7 @@ def uniform_attention(
     examples: Any,
     target: Any = None,
     *,
-    each_of: Sequence[str] = EACH,
+    each_of: Sequence[str] | str = EACH,
     layers: int | Sequence[int] | str = "all",
     kind: str = "any",
     n_resamples: int = 1000,
@@ -31,6 +31,7 @@ def uniform_attention(
     each_of: "layer", "head", or both; all layers at once is always there (layer "all", head "all"). layers: "all",
     "last", one or several. kind: "self" or "cross" to insist on one. Nothing is drawn, so there is no seed.
     """
+    each_of = (each_of,) if isinstance(each_of, str) else each_of
     unknown = [name for name in each_of if name not in EACH]
     if unknown:
         raise InputError(f"each_of holds 'layer' and 'head', got '{unknown[0]}'")

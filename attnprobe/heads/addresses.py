@@ -7,7 +7,10 @@ its kind as well (or one of them: `decoder.5.1`, `cross.5.1`). Layers and heads 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
@@ -58,7 +61,7 @@ def head_of(model: Model, address: Any) -> Head:
         where = found["where"].split(".") if found["where"] else []
         stack = _stack(model, where, address)
         layer, head = (int(a or b) for a, b in ((found["l"], found["layer"]), (found["h"], found["head"])))
-    elif isinstance(address, Sequence) and len(address) == 2 and all(_whole(part) for part in address):
+    elif is_pair(address):
         stack, (layer, head) = _stack(model, [], address), (int(part) for part in address)
     else:
         raise InputError(f"{address!r} names no head; write it as {FORMS}")
@@ -67,9 +70,7 @@ def head_of(model: Model, address: Any) -> Head:
 
 def heads_named(model: Model, addresses: Any) -> tuple[Head, ...]:
     """Every head that was named once, in order: one address or several."""
-    one = isinstance(addresses, str | Head) or (
-        isinstance(addresses, Sequence) and len(addresses) == 2 and all(_whole(part) for part in addresses)
-    )
+    one = isinstance(addresses, str | Head) or is_pair(addresses) or not isinstance(addresses, Iterable)
     given: Iterable[Any] = [addresses] if one else addresses
     return tuple(dict.fromkeys(head_of(model, address) for address in given))
 
@@ -81,8 +82,10 @@ def heads_of_stack(stack: Stack) -> tuple[Head, ...]:
     )
 
 
-def _whole(part: Any) -> bool:
-    return isinstance(part, int) and not isinstance(part, bool)
+def is_pair(given: Any) -> bool:
+    """Two whole numbers, also those of numpy, in a sequence or an array."""
+    listed = isinstance(given, Sequence | np.ndarray) and np.ndim(given) == 1 and len(given) == 2
+    return listed and all(isinstance(part, Integral) and not isinstance(part, bool) for part in given)
 
 
 def _stack(model: Model, where: Sequence[str], address: Any) -> Stack:

@@ -56,10 +56,10 @@ def read_conllu(source: str | Path) -> list[Sentence]:
     """
     text = isinstance(source, str) and "\t" in source and "\n" in source
     if text:
-        return parsed(str(source).splitlines())
+        return parsed(str(source).split("\n"))
     try:
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = Path(source).read_text(encoding="utf-8").split("\n")  # other breaks may stand within a form
+    except (OSError, ValueError) as error:
         raise InputError(f"{source} cannot be read as CoNLL-U in UTF-8: {error}") from error
     return parsed(lines)
 
@@ -98,7 +98,7 @@ def _add(now: _Reading, columns: Sequence[str], number: int) -> None:
         return
     if name != str(n_words + 1):
         raise InputError(f"line {number}: word {n_words + 1} is expected, got '{name}'")
-    if not columns[HEAD].isdigit():
+    if re.fullmatch(r"[0-9]{1,9}", columns[HEAD]) is None:
         raise InputError(
             f"line {number}: the head of '{form}' is the number of a word, 0 of the root; got '{columns[HEAD]}'"
         )
@@ -131,4 +131,4 @@ def _ended(now: _Reading, number: int) -> list[Sentence]:
         spans.append((len(text), len(text) + len(form)))
         text += form + (" " if space else "")
     facts = (tuple(now.forms), tuple(now.heads), tuple(now.relations), tuple(now.places), tuple(spans))
-    return [Sentence(text.rstrip(), *facts)]
+    return [Sentence(text.rstrip(" "), *facts)]

@@ -82,14 +82,14 @@ def information_flow(
     *,
     sources: Sources = None,
     to: int | Sequence[int] | str = "read",
-    window: int = 5,
+    window: int | None = None,
     stack: Stack | str | None = None,
 ) -> InformationFlow:
     """Cut the edges from a position to some tokens in `window` layers around each layer, one source at a time.
 
     sources: groups of tokens by name, token numbers (each alone), or None: each token that `to` may look at, but
     itself. to: the position whose looking is cut, "last", or "read": where the answer is read. window: number of
-    layers, fewer at both ends of the stack. stack: as in `head_effect`.
+    layers, fewer at both ends of the stack (None: a third of the layers, 5 at most). stack: as in `head_effect`.
     Errors: `InputError` for tokens or a window that are not there; `EditError` where a cut leaves nothing to look at.
     """
     model = load(model)
@@ -97,7 +97,7 @@ def information_flow(
     resolved = target if isinstance(target, ResolvedTarget) else model.resolve(example, as_target(target))
     chosen = stack_of(model, example, stack)
     refuse_parts(model, chosen)
-    windows = _windows(chosen.n_layers, window)
+    windows = _windows(chosen.n_layers, max(1, min(5, chosen.n_layers // 3)) if window is None else window)
     with Meter() as meter:
         queries = _queries(model, example, resolved, chosen, to)
         groups = _groups(example, sources, queries if chosen.kind == "self" else (), resolved.last_seen)

@@ -8,9 +8,10 @@ of two inputs that are both needed, noising finds each and denoising neither; of
 the other way round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal
 
 import pandas as pd
@@ -158,9 +159,10 @@ def _checked(n: int, positions: str | Sequence[int]) -> tuple[int, ...]:
         if positions != "each":
             raise InputError(f"positions are None (all at once), 'each' or numbers, got '{positions}'")
         return tuple(range(n))
-    if not positions or any(not -n <= number < n for number in positions):
-        raise InputError(f"positions are numbers from 0 to {n - 1}, got {list(positions)}")
-    return tuple(number % n for number in positions)
+    given = list(positions) if isinstance(positions, Iterable) else [positions]
+    if not given or any(not isinstance(number, Integral) or not -n <= number < n for number in given):
+        raise InputError(f"positions are numbers from 0 to {n - 1}, got {given}")
+    return tuple(dict.fromkeys(int(number) % n for number in given))
 
 
 def _edit(stack: Stack, given: Sequence[Parts], layer: int, head: int, position: int | None) -> Edit:

@@ -7,7 +7,7 @@ Feed-forward parts between the two pass on what reaches them, unless they are he
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from attnprobe.attention.seam import Edit, Keep, Tape
 from attnprobe.errors import EditError, InputError
 from attnprobe.example import Example
-from attnprobe.heads.addresses import Head, head_of, heads_named
+from attnprobe.heads.addresses import Head, head_of, heads_named, is_pair
 from attnprobe.heads.pairs import Baselines, Pair, baselines, refuse_parts
 from attnprobe.heads.rows import Parts, z_of
 from attnprobe.heads.stream_nodes import Node, ordered_sites
@@ -103,6 +103,8 @@ def path_patching(
     """
     model = load(model)
     sending, reading = heads_named(model, senders), _receivers(model, receivers)
+    if not sending:
+        raise InputError("senders is empty; name a head (0.1)")
     for stack in model.stacks:
         refuse_parts(model, stack)
     runs, donor = pair.ends(direction)
@@ -133,9 +135,7 @@ def path_patching(
 
 def _receivers(model: Model, given: Any) -> tuple[Node, ...]:
     """What reads, by name; one or several."""
-    one = isinstance(given, str | Head | Node) or (
-        isinstance(given, Sequence) and len(given) == 2 and all(isinstance(part, int) for part in given)
-    )
+    one = isinstance(given, str | Head | Node) or is_pair(given) or not isinstance(given, Iterable)
     found = tuple(dict.fromkeys(_receiver(model, name) for name in ([given] if one else given)))
     if not found:
         raise InputError("receivers is empty; name a head (5.1.k) or the answer")

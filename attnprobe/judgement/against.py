@@ -79,9 +79,11 @@ def _near_the_border(verdict: str, pieces: Sequence[str], effects: Sequence[Effe
         error = one.standard_error.nan_to_num(0.0) / (largest or 1.0)
         near = (share >= t.idle) & (share < t.effective) | ((share - t.effective).abs() < error)
         for index in near.nonzero().flatten().tolist()[:3]:
+            between = t.idle <= float(share[index]) < t.effective
+            where = f"between the {t.idle:.0%} below which a unit is idle and" if between else "near"
             yield (
                 f"under {one.operator} '{pieces[index]}' has {share[index]:.0%} ± {error[index]:.0%} of the largest "
-                f"effect, near the {t.effective:.0%} from which a unit counts as acting"
+                f"effect, {where} the {t.effective:.0%} from which it counts as acting"
             )
 
 

@@ -18,17 +18,19 @@ from torch import Tensor
 
 from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.judgement import asking
 from attnprobe.judgement.resampling import source_of
 from attnprobe.models.draws import Removal, removal
 from attnprobe.models.evaluator import Meter, targets
 from attnprobe.models.model import Model
 from attnprobe.models.removal import checked_operator, units
 from attnprobe.models.rows import DRAWN, RENORMALISING, Row
-from attnprobe.target import ResolvedTarget
 
 N_ORDERS = 16
 # More orders are drawn, up to so many times as many, while a standard error is above this share of the largest effect.
 MOST, TOLERANCE = 4, 0.2
+# Effects up to this share of the target, or of 1 where that is larger, are rounding.
+NEAR = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +60,17 @@ class Effects:
     @property
     def relative(self) -> Float[Tensor, " unit"]:
         """Effects as shares of the largest, 0 to 1; all 0 where no unit has an effect."""
-        largest = float(self.values.max())
-        return self.values / largest if largest > 0 else torch.zeros_like(self.values)
+        return self.values / float(self.values.max()) if self.act else torch.zeros_like(self.values)
+
+    @property
+    def act(self) -> bool:
+        """Whether any unit does more than rounding."""
+        return float(self.values.max()) > self.rounding
+
+    @property
+    def rounding(self) -> float:
+        """Up to here an effect may be rounding: a millionth of the target, or of 1 where that is larger."""
+        return NEAR * max(1.0, abs(self.whole))
 
     def of(self, tokens: Sequence[int]) -> float:
         """Effect of a set of tokens: the sum of the effects of its units, each met in every company."""
@@ -83,9 +94,9 @@ class Effects:
 
 
 def unit_effects(
-    model: Model,
-    example: Example,
-    target: ResolvedTarget,
+    model: Any,
+    example: Any,
+    target: Any,
     operator: str,
     *,
     n_orders: int = N_ORDERS,
@@ -100,8 +111,8 @@ def unit_effects(
     added, up to 4 times as many, until the standard error of every unit is at most this share of the largest effect
     (None: no more are). Errors: `InputError` for an operator that this model lacks.
     """
-    if n_orders < 2:
-        raise InputError(f"n_orders is at least 2 (an order and its reverse), got {n_orders}")
+    _check(n_orders, tolerance, data)
+    model, example, target = asking.read(model, example, target)
     n_orders += n_orders % 2
     most = n_orders if tolerance is None else MOST * n_orders
     index = units(example, target)
@@ -122,10 +133,10 @@ def unit_effects(
 
 
 def effects_under(
-    model: Model,
-    example: Example,
-    target: ResolvedTarget,
-    operators: Sequence[str],
+    model: Any,
+    example: Any,
+    target: Any,
+    operators: Sequence[str] | str,
     *,
     n_orders: int = N_ORDERS,
     seed: int = 0,
@@ -134,11 +145,13 @@ def effects_under(
 ) -> tuple[tuple[Effects, ...], dict[str, str]]:
     """The effects under each operator that this model has, and why it does not have the others, by name.
 
-    Errors: `InputError` for an operator that does not exist.
+    Errors: `InputError` for an operator that does not exist, or settings that cannot be.
     """
+    _check(n_orders, tolerance, data)
+    model, example, target = asking.read(model, example, target)
     found, lacking = [], dict[str, str]()
     options: dict[str, Any] = {"n_orders": n_orders, "seed": seed, "data": data, "tolerance": tolerance}
-    for operator in dict.fromkeys(operators):
+    for operator in asking.names(operators):
         try:
             found.append(unit_effects(model, example, target, operator, **options))
         except InputError as error:
@@ -146,6 +159,14 @@ def effects_under(
                 raise
             lacking[operator] = str(error)
     return tuple(found), lacking
+
+
+def _check(n_orders: int, tolerance: float | None, data: Any) -> None:
+    if n_orders < 2:
+        raise InputError(f"n_orders is at least 2 (an order and its reverse), got {n_orders}")
+    if tolerance is not None and not tolerance >= 0:
+        raise InputError(f"tolerance is a share of the largest effect, 0 or more, or None; got {tolerance}")
+    asking.check_data(data)
 
 
 def paired_orders(n_units: int, n_orders: int, generator: torch.Generator) -> Int[Tensor, "order unit"]:

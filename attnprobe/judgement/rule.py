@@ -25,7 +25,7 @@ from attnprobe.judgement.effects import Effects
 
 EXPLAINS, MISLEADS, UNDECIDED = "explains", "misleads", "undecided"
 VERDICTS = (EXPLAINS, MISLEADS, UNDECIDED)
-# Scores that differ by less than this share of the largest are one rank; so are effects that are rounding.
+# Scores that differ by less than this share of the largest are one rank.
 NEAR = 1e-6
 
 
@@ -65,8 +65,8 @@ class Reading:
 def read(scores: Float[Tensor, " unit"], effects: Effects, thresholds: Thresholds = RULE) -> Reading:
     """What one operator says of the sizes of a map's scores on its units."""
     name, share = effects.operator, effects.relative.double()
-    if not _acts(effects):
-        return Reading(name, None, "no unit has an effect")
+    if not effects.act:
+        return Reading(name, None, f"no unit has an effect beyond rounding ({effects.rounding:.0e})")
     acting, idle = share >= thresholds.effective, share < thresholds.idle
     ranks = ranked(scores)
     facts = {"n_effective": int(acting.sum()), "n_idle": int(idle.sum())}
@@ -127,15 +127,10 @@ def quality_of(scores: Float[Tensor, " unit"], effects: Effects, thresholds: Thr
     """1 - M of the map, and what random orders of the same units have on average; NaN where no unit has an effect."""
     share = effects.relative.double()
     k = int((share >= thresholds.effective).sum())
-    if not _acts(effects) or k == len(share):
+    if not effects.act or k == len(share):
         return math.nan, math.nan
     best = float(share.topk(k).values.sum())
     return 1 - missed(ranked(scores), share, k), k * float(share.mean()) / best
-
-
-def _acts(effects: Effects) -> bool:
-    """Whether any unit does more than rounding."""
-    return float(effects.values.max()) > NEAR * max(1.0, abs(effects.whole))
 
 
 def ranked(scores: Float[Tensor, " unit"]) -> Int[Tensor, " unit"]:

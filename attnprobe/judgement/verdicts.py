@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.attribution import Attribution
-from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.judgement import asking
 from attnprobe.judgement.against import against
 from attnprobe.judgement.effects import N_ORDERS, TOLERANCE, Effects, effects_under
 from attnprobe.judgement.rule import RULE, Reading, Thresholds, decide, quality_of, read
-from attnprobe.models import load
 from attnprobe.models.evaluator import Meter, remembering
-from attnprobe.models.model import Model
 from attnprobe.models.removal import units as removable
 from attnprobe.target import ResolvedTarget
 
@@ -102,10 +99,10 @@ def judge(
     model: Any,
     example: Any,
     target: Any,
-    attribution: Attribution | Tensor | Sequence[float],
+    attribution: asking.Map,
     *,
-    operators: Sequence[str] = JUDGES,
-    evidence: Sequence[str] = (),
+    operators: Sequence[str] | str = JUDGES,
+    evidence: Sequence[str] | str = (),
     n_orders: int = N_ORDERS,
     seed: int = 0,
     data: Sequence[Any] | None = None,
@@ -121,12 +118,12 @@ def judge(
     "attention_mask", …). data: other inputs of the same kind, whose tokens "resample" puts in the same place (None:
     words of the vocabulary). tolerance: of the effects, see `unit_effects`. effects: measured before, of the same
     example and target, used where the operator is the same. name: of the map. Errors: `InputError` for scores that are
-    not one finite number a token.
+    not one finite number a token, effects of other tokens, or settings that cannot be.
     """
-    model, example, resolved = _read(model, example, target)
-    scores = _scores(attribution, example)
-    wanted = list(dict.fromkeys((*operators, *evidence)))
-    known = {one.operator: one for one in effects or () if one.operator in wanted}
+    model, example, resolved = asking.read(model, example, target)
+    scores = asking.scores_of(attribution, example)
+    operators, wanted = asking.names(operators), asking.names((*asking.names(operators), *asking.names(evidence)))
+    known = _measured(effects or (), wanted, example, resolved)
     missing = [one for one in wanted if one not in known]
     settings = {"n_orders": n_orders, "seed": seed, "data": data, "tolerance": tolerance}
     with Meter() as meter, remembering():
@@ -150,10 +147,14 @@ def judge(
     )
 
 
-def _read(model: Any, example: Any, target: Any) -> tuple[Model, Example, ResolvedTarget]:
-    model = load(model)
-    example = example if isinstance(example, Example) else model.example(example)
-    return model, example, target if isinstance(target, ResolvedTarget) else model.resolve(example, target)
+def _measured(
+    effects: Sequence[Effects], wanted: Sequence[str], example: Example, target: ResolvedTarget
+) -> dict[str, Effects]:
+    """What was measured before under the operators that are wanted; `InputError` where it is of other tokens."""
+    known = {one.operator: one for one in effects if one.operator in wanted}
+    for one in known.values():
+        asking.check_units(one.units, removable(example, target))
+    return known
 
 
 def _judged(
@@ -184,13 +185,3 @@ def _judged(
         "random": chance,
         "against": against(verdict, sizes, pieces, readings, evidence, effects, lacking, thresholds),
     }
-
-
-def _scores(given: Attribution | Tensor | Sequence[float], example: Example) -> Float[Tensor, " token"]:
-    """One finite number a token."""
-    scores = torch.as_tensor(given.scores if isinstance(given, Attribution) else given).detach().cpu()
-    if tuple(scores.shape) != (example.n_tokens,):
-        raise InputError(f"a map has one score a token ({example.n_tokens},), got {tuple(scores.shape)}")
-    if not bool(torch.isfinite(scores.double()).all()):
-        raise InputError("a map has finite scores, got NaN or infinity; leave such a map out")
-    return scores.float() if not scores.is_floating_point() else scores

@@ -7,6 +7,7 @@ from scipy.special import rel_entr
 from torch import Tensor
 
 from attnprobe.metrics import agreement
+from attnprobe.metrics.ranks import pair_of
 
 
 @agreement.add(
@@ -30,7 +31,7 @@ def jensen_shannon(a: Float[Tensor, " unit"], b: Float[Tensor, " unit"]) -> floa
     >>> round(jensen_shannon(tensor([1.0, 0.0]), tensor([1.0, 1.0])), 3)
     0.216
     """
-    sizes = [values.double().abs() for values in (a, b)]
+    sizes = [values.abs() for values in pair_of(a, b)]
     if any(not 0 < float(size.sum()) < math.inf for size in sizes):
         return math.nan
     p, q = ((size / size.sum()).numpy() for size in sizes)

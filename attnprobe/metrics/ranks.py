@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy import stats
@@ -13,9 +14,23 @@ from attnprobe.metrics import agreement
 Unit = Float[Tensor, " unit"]
 
 
-def constant(a: Tensor, b: Tensor) -> bool:
-    """Whether one of the two gives every token the same, which is no order."""
-    return len(a) < 2 or bool((a == a[0]).all()) or bool((b == b[0]).all())
+def pair_of(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two scorings of the same tokens, in float64 on the CPU; `InputError` for scores that are not one a token of each.
+
+    >>> [one.tolist() for one in pair_of(torch.tensor([1, 2]), torch.tensor([0.5, 0.25], dtype=torch.bfloat16))]
+    [[1.0, 2.0], [0.5, 0.25]]
+    """
+    first, second = (values.detach().cpu().double() for values in (a, b))
+    if first.ndim != 1 or first.shape != second.shape:
+        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise InputError(f"two scorings of the same tokens have one score a token, got shapes {shapes}")
+    return first, second
+
+
+def orders_nothing(a: Tensor, b: Tensor) -> bool:
+    """Whether one of the two gives every token the same, or NaN to one, which is no order."""
+    same = len(a) < 2 or bool((a == a[0]).all()) or bool((b == b[0]).all())
+    return same or bool(a.isnan().any()) or bool(b.isnan().any())
 
 
 @agreement.add(
@@ -34,7 +49,8 @@ def kendall_tau(a: Unit, b: Unit) -> float:
     >>> round(kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0])), 3)
     0.333
     """
-    return math.nan if constant(a, b) else float(stats.kendalltau(a.numpy(), b.numpy()).statistic)
+    a, b = pair_of(a, b)
+    return math.nan if orders_nothing(a, b) else float(stats.kendalltau(a.numpy(), b.numpy()).statistic)
 
 
 @agreement.add(
@@ -46,7 +62,8 @@ def spearman(a: Unit, b: Unit) -> float:
     >>> round(spearman(torch.tensor([0.1, 0.1, 0.1, 0.7]), torch.tensor([0.1, 0.2, 0.3, 0.4])), 3)
     0.775
     """
-    return math.nan if constant(a, b) else float(stats.spearmanr(a.numpy(), b.numpy()).statistic)
+    a, b = pair_of(a, b)
+    return math.nan if orders_nothing(a, b) else float(stats.spearmanr(a.numpy(), b.numpy()).statistic)
 
 
 @agreement.add(
@@ -65,7 +82,8 @@ def top_k_overlap(a: Unit, b: Unit, *, k: int = 5) -> float:
     >>> top_k_overlap(torch.tensor([9.0, 1, 2, 3, 4, 5]), torch.tensor([9.0, 5, 4, 3, 2, 1]), k=5)
     0.5
     """
-    if constant(a, b):
+    a, b = pair_of(a, b)
+    if orders_nothing(a, b):
         return math.nan
     k = max(1, min(_checked(k), len(a) // 3))
     return len(_top(a, k) & _top(b, k)) / k
@@ -107,10 +125,12 @@ def rbo(a: Unit, b: Unit, *, p: float = 0.9) -> float:
     """
     if not 0 < p < 1:
         raise InputError(f"p lies between 0 and 1, got {p}")
-    if constant(a, b):
+    a, b = pair_of(a, b)
+    if orders_nothing(a, b):
         return math.nan
     first, second, n = _order(a), _order(b), len(a)
-    shared = [len(set(first[:d]) & set(second[:d])) for d in range(1, n + 1)]
+    depth = np.maximum(np.argsort(first), np.argsort(second))  # from which on both lists have a token
+    shared = np.bincount(depth, minlength=n).cumsum().tolist()
     return (1 - p) * sum(p ** (d - 1) * x / d for d, x in enumerate(shared, 1)) + p**n
 
 
@@ -137,7 +157,8 @@ def top_k_kendall(a: Unit, b: Unit, *, k: int = 5, p: float = 0.5) -> float:
     """
     if not 0 <= p <= 1:
         raise InputError(f"p lies between 0 and 1, got {p}")
-    if constant(a, b):
+    a, b = pair_of(a, b)
+    if orders_nothing(a, b):
         return math.nan
     k = max(2, min(_checked(k), len(a) // 3))
     first, second = ({token: place for place, token in enumerate(_order(values)[:k])} for values in (a, b))

@@ -31,6 +31,7 @@ from attnprobe.target import ResolvedTarget
 
 # How far the sum may be from the answer, of the largest summand.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5}
+COARSE = 5e-2  # of coarser types
 # Activations that networks often ask for as functions, behind their layers too (a pooler's tanh, a soft cap).
 BENT = (torch.tanh, Tensor.tanh, functional.tanh, functional.gelu, functional.relu, functional.silu, torch.relu)
 
@@ -84,16 +85,16 @@ def direct_path(model: Model, example: Example, target: ResolvedTarget, stack: S
         found = watch.gradients(answer)
     sites = tuple(site.map(Tensor.detach) for site in tape.sites)
     path = DirectPath(found, watch.embedding, watch.constant, float(answer.detach()), sites)
-    _check(model, path, answer.dtype)
+    _check(model, path, watch.tolerance)
     return path
 
 
-def _check(model: Model, path: DirectPath, dtype: torch.dtype) -> None:
+def _check(model: Model, path: DirectPath, tolerance: float) -> None:
     """`InputError` where what was found does not add up to the answer."""
     summands = [written.amount for written in path.maps] + [path.embedding, path.constant]
     size = max(1e-12, abs(path.total), *map(abs, summands))
     missing = path.total - sum(summands)
-    if not abs(missing) <= TOLERANCE.get(dtype, 5e-2) * size:
+    if not abs(missing) <= tolerance * size:
         raise InputError(
             f"{model.name}: direct contributions add up to {sum(summands):.6g} and the answer is {path.total:.6g}; "
             "between its layers and the answer there is something that is neither a map, a norm nor an activation "
@@ -129,6 +130,13 @@ class _Watch(TorchFunctionMode):
         rules: dict[nn.Module, Rule] = {leaf: partial(self._leaf, leaf) for leaf in self.leaves}
         return rules | {block: partial(self._block, block) for block in self.blocks.values()}
 
+    @property
+    def tolerance(self) -> float:
+        """How far the sum may be off: by the coarsest type that a map gave (logits of bfloat16 become float32)."""
+        return max(
+            (TOLERANCE.get(output.dtype, COARSE) for _, _, output in self.maps), default=TOLERANCE[torch.float32]
+        )
+
     def gradients(self, answer: Tensor) -> tuple[Written, ...]:
         """The maps that reach the answer on the direct path; embedding and constants are added up on the way."""
         starts = list(self.starts.values())
@@ -156,7 +164,8 @@ class _Watch(TorchFunctionMode):
         place = next((i for i, x in enumerate(given) if isinstance(x, Tensor) and _is_states(x)), None)
         if among in self.starts or place is None:
             return forward(*args, **kwargs)
-        given[place] = self.starts[among] = given[place].detach().requires_grad_()
+        self.starts[among] = given[place].detach().requires_grad_()
+        given[place] = self.starts[among].clone()
         return forward(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
     def _leaf(self, leaf: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +202,7 @@ class _Watch(TorchFunctionMode):
         output = output.detach().requires_grad_()
         self.maps.append((self.paths[id(leaf)], self.calls[id(leaf)], output))
         self.calls[id(leaf)] += 1
-        return output
+        return output.clone()  # which a network may add to in place
 
     def _plus_constant(self, linear: Tensor, whole: Tensor) -> Tensor:
         """The linear part of a function at its own numbers, and the rest as a constant."""

@@ -222,12 +222,13 @@ class _Watch:
         at = (self.paths[id(leaf)], self.calls[id(leaf)])
         output = self._source(leaf, "written", forward(*held[0], **held[1]))
         if isinstance(output, Tensor):
-            self.stream.outputs.append((*at, output.detach()))
+            self.stream.outputs.append((*at, output.detach().clone()))
         return output
 
     def _read(self, leaf: nn.Module, x: Tensor) -> tuple[str, int]:
         at = (self.paths[id(leaf)], self.calls[id(leaf)])
-        self.stream.reads[at] = Read(*at, x, len(self.stream.sources))
+        # A copy: what the network adds to x in place afterwards (Falcon) was not read.
+        self.stream.reads[at] = Read(*at, x.clone(), len(self.stream.sources))
         return at
 
     def _source(self, leaf: nn.Module, kind: str, output: Any) -> Any:
@@ -241,7 +242,7 @@ class _Watch:
         """A start with noise of its own size, so that no two positions are alike: what is no factor shows by that."""
         noise = 0.0 if source[0] == "norm" else noise_like(output, seed=len(self.stream.sources))
         self.stream.sources[source] = (output.detach() + noise).requires_grad_()
-        return self.stream.sources[source]
+        return self.stream.sources[source].clone()  # which a network may add to in place
 
     @torch.no_grad()
     def _norm(self, leaf: nn.Module, forward: Any, x: Float[Tensor, "*position d"]) -> Step | None:

@@ -12,9 +12,9 @@ from attnprobe.attention.seam import Edit
 from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 
-# How a token is taken away. CONTENT leaves its key in the softmax: FIXED puts one embedding in the place of every token,
-# DRAWN an embedding of its own in each, VALUE_ZERO zeroes its values in every layer. RENORMALISING takes the key out, so
-# that the weights on other tokens grow.
+# How a token is taken away. CONTENT leaves its key in the softmax: FIXED puts one embedding in the place of every
+# token, DRAWN an embedding of its own in each, VALUE_ZERO zeroes its values in every layer. RENORMALISING takes the key
+# out, so that the weights on other tokens grow.
 FIXED = ("mask", "pad", "unk", "mean", "zero")
 DRAWN = ("resample", "infill")
 FILLING = (*FIXED, *DRAWN)
@@ -46,9 +46,9 @@ class Row:
     """One input to evaluate: an example, with tokens taken away, other embeddings, or edits of its attention.
 
     kept: which tokens stay; the others are removed by `operator` ("mask", "pad", "unk", "mean", "zero": that embedding
-    in their place; "resample", "infill": those of `stand_ins`; "value_zero": their values are 0; "attention_mask": nobody may look at them; "pad_mask":
-    that, and the pad embedding in their place; "delete": they are not there). embeddings: used in place of the
-    embedding look-up. edits: run at the seam, for this row alone.
+    in their place; "resample", "infill": those of `stand_ins`; "value_zero": their values are 0 in every layer;
+    "attention_mask": nobody may look at them; "pad_mask": that, and the pad embedding in their place; "delete": they
+    are not there). embeddings: used in place of the embedding look-up. edits: run at the seam, for this row alone.
     """
 
     example: Example
@@ -95,7 +95,9 @@ class Row:
     def need_inputs(self) -> None:
         """`InputError` where the removal is an edit of attention, which no change of the inputs can stand for."""
         if self.operator == VALUE_ZERO and not self.whole:
-            raise InputError(f"'{VALUE_ZERO}' acts on attention, not on inputs; ask through model.targets(rows, target)")
+            raise InputError(
+                f"'{VALUE_ZERO}' acts on attention, not on inputs; ask through model.targets(rows, target)"
+            )
 
     def key(self) -> tuple[object, ...]:
         """Equal for rows that give equal answers."""

@@ -1,6 +1,6 @@
 """A comparison as one plain dict: everything that the page says, before any markup."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, inline, look, main_six, percent, signed
@@ -22,20 +22,8 @@ def build(
     texts = [text(comparison, i, methods, budget) for i in range(len(comparison.studies))]
     top = claims.top(comparison)
     headings = {topic: claims.heading(comparison, topic, otherwise) for topic, otherwise in OTHERWISE.items()}
-    viewer = {
-        "methods": {m: _method(m, families[m], texts) for m in methods},
-        "order": methods,
-        "main": main_six(methods),
-        "texts": texts,
-        "curves": scores.curves(comparison, methods),
-        "areas": scores.areas(comparison),
-        "beaten": {r["method"]: r["beaten"] for f in scores.faithfulness(comparison, methods)[:1] for r in f["rows"]},
-        "agreement": scores.agreement(comparison),
-        "n_random": comparison.settings.n_random,
-        "head_scores": score_names(),
-    }
     return {
-        "viewer": viewer,
+        "viewer": _viewer(comparison, methods, families, texts),
         "texts": texts,
         "first": texts[0],
         "many": len(texts) > 1,
@@ -66,6 +54,24 @@ def build(
         "verdicts": verdicts.panel(comparison, methods),
         "stem": stem,
         **_rules(comparison, len(methods)),
+    }
+
+
+def _viewer(
+    comparison: Comparison, methods: list[str], families: Mapping[str, str], texts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What the page's script gets."""
+    return {
+        "methods": {m: _method(m, families[m], texts) for m in methods},
+        "order": methods,
+        "main": main_six(methods),
+        "texts": texts,
+        "curves": scores.curves(comparison, methods),
+        "areas": scores.areas(comparison),
+        "beaten": {r["method"]: r["beaten"] for f in scores.faithfulness(comparison, methods)[:1] for r in f["rows"]},
+        "agreement": scores.agreement(comparison),
+        "n_random": comparison.settings.n_random,
+        "head_scores": score_names(),
     }
 
 

@@ -64,19 +64,10 @@ def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
     mine = table[table.method == method].set_index("verdict")
     rows = comparison.verdicts[comparison.verdicts.method == method]
     first = mine.iloc[0]
-    parts = []
-    for verdict in VERDICTS:
-        part = mine.loc[verdict]
-        ends = f"{percent(part.low, 0)} to {percent(part.high, 0)}"
-        parts.append(
-            {
-                "verdict": verdict,
-                "count": int(part["count"]),
-                "share": percent(part.share, 0),
-                "ends": ends,
-                "width": round(100 * float(part.share), 2),
-            }
-        )
+    parts = [
+        _part(verdict, float(mine["count"][verdict]), mine.share[verdict], mine.low[verdict], mine.high[verdict])
+        for verdict in VERDICTS
+    ]
     beyond = f"{signed(100 * first.difference, 0)}{NARROW_SPACE}%"
     p = "" if pd.isna(first.p_holm) else f"p {first.p_holm:.1g}" if first.p_holm >= 1e-4 else "p < 0.0001"
     found = said_causes(rows)[:CAUSES]
@@ -88,4 +79,15 @@ def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
         "beyond": beyond if math.isfinite(first.difference) else "–",
         "p": p,
         "causes": [{"name": name, "n": len(said), "first": _sentence(said[0])} for name, said in found],
+    }
+
+
+def _part(verdict: str, count: float, share: float, low: float, high: float) -> dict[str, Any]:
+    """One of the three shares, in words and as a width in percent."""
+    return {
+        "verdict": verdict,
+        "count": int(count),
+        "share": percent(share, 0),
+        "ends": f"{percent(low, 0)} to {percent(high, 0)}",
+        "width": round(100 * share, 2),
     }

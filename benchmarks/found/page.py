@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnprobe.head_profile import HeadProfile
 from benchmarks.found import sources
-from benchmarks.found.learning import N_STEPS, at_the_end, crossing
+from benchmarks.found.learning import EVERY, N_STEPS, at_the_end, crossing
 from benchmarks.found.repeats import FRONT, HALVES, LENGTH, NOTHING, Heads, rises
 from benchmarks.mapping.naming import ANY, ELEMENT
 from benchmarks.mapping.reading import Tokens
@@ -124,6 +124,8 @@ def _with_another(scores: pd.DataFrame, lost: pd.DataFrame, others: pd.Series) -
     known = {f"{int(r.layer)}.{int(r['head'])}" for _, r in scores[scores.induction > HIGH].iterrows()}
     heads = lost.drop_duplicates("silenced").set_index("silenced").heads
     holds = pd.Series({name: bool(known & set(str(heads[name]).split())) for name in others.index})
+    if not holds.any():
+        return f"No draw holds a head with a score above {HIGH}."
     said = [
         f"{int(mask.sum())} draws that hold {word} rise by {others[mask].mean():+.3f}"
         for mask, word in ((holds, f"another head with a score above {HIGH}"), (~holds, "none"))
@@ -155,8 +157,9 @@ def learning(table: pd.DataFrame) -> list[str]:
         "times), of the head that has most; the loss is that on tokens that an earlier copy tells, ln 32 = 3.47 for "
         "who knows nothing.\n",
         _table(("layers", "seed", "steps", "induction", "previous token", "loss"), rows),
-        f"\nTwo layers end at {two.induction.min():.2f} or more; the score is above {LEARNED} first at step {steps}, "
-        f"and a head puts half its weight on the token before at step {before}. One layer never has more than "
+        f"\nTwo layers end at {two.induction.min():.2f} or more; the score is first above {LEARNED} at steps {steps} "
+        f"(measured every {EVERY}), and that for the token before is first above 0.5 at steps {before}. "
+        f"One layer never has more than "
         f"{most:.2f} at any step and ends with a loss of {one.loss.min():.2f} or more. Bar, two layers above "
         f"{LEARNED} and one layer not: {_met(bool((two.induction > LEARNED).all()) and most <= LEARNED)}.",
     ]

@@ -12,7 +12,19 @@ from attnprobe.methods import FAMILIES, methods
 from tests.architecture.source import ROOT
 from tests.architecture.test_imports import HEAVY
 
-COMMANDS = ("demo", "report", "methods", "metrics", "attribute", "inspect", "mechanisms", "declaration", "benchmark")
+COMMANDS = (
+    "demo",
+    "report",
+    "methods",
+    "metrics",
+    "attribute",
+    "inspect",
+    "heads",
+    "head",
+    "mechanisms",
+    "declaration",
+    "benchmark",
+)
 
 
 @pytest.mark.parametrize("words", [[], *([command] for command in COMMANDS)], ids=lambda w: " ".join(w) or "attnprobe")

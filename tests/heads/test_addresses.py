@@ -1,5 +1,6 @@
 """Addresses of heads: every form means the same head, and a wrong one says what there is."""
 
+import numpy as np
 import pytest
 
 from attnprobe import Head, head_of
@@ -87,6 +88,21 @@ def test_several_addresses_name_each_head_once_in_order(bert):
     assert [str(head) for head in found] == ["encoder.self.2.1", "encoder.self.0.3"]
     assert heads_named(bert, "2.1") == heads_named(bert, (2, 1)) == (found[0],)
     assert heads_named(bert, found[0]) == (found[0],)
+
+
+def test_numbers_of_numpy_are_numbers(bert):
+    table = np.array([[2, 1], [0, 3]])
+    assert head_of(bert, (np.int64(2), 1)) == head_of(bert, table[0]) == head_of(bert, "2.1")
+    assert heads_named(bert, table) == heads_named(bert, ["2.1", "0.3"])
+    assert heads_named(bert, table[1]) == heads_named(bert, "0.3")
+    with pytest.raises(InputError, match="names no head"):
+        head_of(bert, np.array([2.0, 1.0]))
+
+
+@pytest.mark.parametrize("given", [5, None, [5]])
+def test_what_names_no_heads_is_refused(bert, given):
+    with pytest.raises(InputError, match="names no head"):
+        heads_named(bert, given)
 
 
 def test_heads_of_a_stack_come_layer_by_layer(bert):

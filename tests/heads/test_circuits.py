@@ -10,7 +10,7 @@ from attnprobe.heads.circuits import full_ov, full_qk, ov_circuit, ov_top_tokens
 from attnprobe.models import load
 from attnprobe.models.edited import EditedModel
 from attnprobe.models.planted import planted
-from tests import tiny
+from tests import resumed_models, tiny
 from tests.heads.made_norms import centred, folded, gpt2_parts, llama_parts, loaded, normed, with_norms
 
 # ---------------------------------------------------------------- matrices
@@ -187,3 +187,13 @@ def test_a_masked_language_model_has_a_map_between_its_layers_and_its_words():
 def test_an_unknown_word_of_our_own_vocabulary_is_refused():
     with pytest.raises(InputError, match="the vocabulary has no 'house'"):
         full_ov(planted("P12").model, "1.0", "house")
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj", "gpt_neox"])
+def test_turned_queries_are_told_in_float64_too(name):
+    """Their sines are float32 all the same."""
+    single, double = load(resumed_models.build(name)), load(resumed_models.build(name).double())
+    for offset in (0, 3):
+        expected = qk_circuit(single, "1.1", offset=offset).matrix
+        found = qk_circuit(double, "1.1", offset=offset).matrix
+        torch.testing.assert_close(found, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)

@@ -8,7 +8,7 @@ from attnprobe.heads import head_pairs
 from attnprobe.heads.pair_scores import head_pairs_of
 from attnprobe.models import load
 from attnprobe.models.planted import planted
-from tests import tiny
+from tests import resumed_models, tiny
 from tests.heads.made_norms import folded, gpt2_parts, llama_parts, with_norms
 
 SIDES = ("q_composition", "k_composition", "v_composition")
@@ -60,6 +60,28 @@ def test_every_pair_is_the_product_of_whole_matrices(name):
                 for reader in (0, 3):
                     expected = ratio(v @ o, readings(*whole(later, reader))[side])
                     assert found[layer, head, later, reader].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_network_that_adds_in_place_is_followed():
+    """Falcon adds what its attention writes into the tensor that its feed-forward part gave."""
+    module = resumed_models.build("falcon")
+    model, blocks = load(module), module.transformer.h
+    with torch.no_grad():
+        for number, block in enumerate(blocks):
+            block.input_layernorm.weight.copy_(torch.linspace(0.5, 1.5, 32).roll(5 * number))
+
+    def parts(layer, head):
+        attention = blocks[layer].self_attention
+        q, k, v = attention.query_key_value.weight.detach().double().view(4, 3, 8, 32)[head].mT
+        o = attention.dense.weight.detach().double()[:, 8 * head : 8 * head + 8].T
+        return *(folded(blocks[layer].input_layernorm, part, True) for part in (q, k, v)), o
+
+    for side in SIDES:
+        found = plain(model, side)
+        for layer, later in ((0, 1), (0, 2), (1, 2)):
+            _, _, v, o = parts(layer, 1)
+            expected = ratio(v @ o, readings(*parts(later, 2))[side])
+            assert found[layer, 1, later, 2].item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_norms_on_the_stream_between_two_heads_are_folded_in():

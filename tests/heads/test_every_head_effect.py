@@ -19,7 +19,7 @@ from attnprobe.models.own import OwnModel, Vocabulary
 from attnprobe.models.planted import planted
 from attnprobe.models.projections import projections
 from attnprobe.target import Target
-from tests import tiny
+from tests import resumed_models, tiny
 
 OTHER = [16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5]
 FAMILIES = [
@@ -314,6 +314,27 @@ def test_direct_logits_add_up_to_the_logit(family):
         assert found.total == pytest.approx(y, abs=1e-5) and found.sum == pytest.approx(y, abs=1e-5)
         sources = direct_logit_by_source(model, example, target, stack)
         torch.testing.assert_close(sources.sum(-1), found.heads)
+
+
+def test_direct_logits_of_a_network_that_adds_in_place_add_up_to_the_logit():
+    model = load(resumed_models.build("falcon"))
+    example = model.example(tiny.IDS)
+    target = model.resolve(example, Target(7))
+    with torch.no_grad():
+        y = float(model.module(**example.inputs).logits[0, -1, 7])
+    found = direct_logits(model, example, target, model.stacks[0])
+    assert found.total == pytest.approx(y, abs=1e-5) and found.sum == pytest.approx(y, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_direct_logits_of_coarse_types_are_those_of_float32_but_for_rounding(family, dtype):
+    fine, coarse = load(tiny.build(family)), load(tiny.build(family).to(dtype))
+    example = fine.example(tiny.IDS)
+    target = fine.resolve(example, Target(1))
+    expected = head_effect(fine, tiny.IDS, "direct_logit", target).values
+    found = head_effect(coarse, tiny.IDS, "direct_logit", target).values
+    assert float((found - expected).abs().max()) <= 0.03 * float(expected.abs().max())
 
 
 def test_direct_logits_of_gpt2_are_those_of_the_formula():

@@ -162,3 +162,22 @@ def test_a_capture_without_the_head_is_refused():
     profile = made({"a": [[0, 1, 2, 3, 4, 5]]})
     with pytest.raises(InputError, match="lacks layer 1, head 2"):
         top_heads(profile, "a", capture_of(random_weights(1, 3, 4, 4)))
+
+
+def test_the_title_says_on_what_the_numbers_are():
+    places = pd.DataFrame({"stack": ["encoder"] * 4, "kind": "self", "layer": [0, 0, 1, 1], "head": [0, 1, 0, 1]})
+    told = {form: Told(form, "f", "s", "d.", form.upper(), 0, None, "number") for form in ("score", "probe")}
+    values = {"score": np.array([[0.1, 0.2, 0.3, 0.4]]), "probe": np.array([[1.0, 2.0, 3.0, 4.0]])}
+    both = HeadProfile("model", places, values, told, ("",))
+    alone = HeadProfile("model", places, {"probe": values["probe"]}, {"probe": told["probe"]}, ("",))
+    assert head_maps(both).get_suptitle() == "encoder self-attention; mean of 1 example"
+    for figure in (head_maps(alone), head_maps(both, "probe")):
+        assert figure.get_suptitle() == "encoder self-attention; probes of the model, on no example"
+
+
+def test_what_cannot_be_drawn_is_refused():
+    found = made({"a": [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]})
+    with pytest.raises(InputError, match="columns is at least 1"):
+        head_maps(found, columns=0)
+    with pytest.raises(InputError, match="captures is empty"):
+        top_heads(found, "a", [])

@@ -7,8 +7,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from attnprobe.errors import InputError
-from attnprobe.heads.pair_sets import NAMES, PLACES, SENTENCES, THINGS, induction, subject_object
 from attnprobe.heads.addresses import stack_of
+from attnprobe.heads.pair_sets import NAMES, PLACES, SENTENCES, THINGS, induction, subject_object
 from attnprobe.heads.pairs import Baselines, baselines, pair, swapped_pairs
 from attnprobe.models import load
 from attnprobe.models.evaluator import targets

@@ -1,5 +1,6 @@
 """Patching puts activations of one input into the run of the other, and tells how far the answer went."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -140,9 +141,18 @@ def test_tables_name_places_and_tokens():
     assert found.forward_passes >= 24 and found.seconds > 0
 
 
+def test_positions_are_whole_numbers_of_any_kind_each_once():
+    model, made = tiny_pair("gpt2")
+    plain = patch_heads(model, made, positions=[1, 11])
+    for positions in (np.array([1, 11]), (1, -1, 1), [torch.tensor([1])[0].item(), np.int64(11)]):
+        found = patch_heads(model, made, positions=positions)
+        assert found.positions == (1, 11) and torch.equal(found.values, plain.values)
+    assert patch_heads(model, made, positions=1).positions == (1,)
+
+
 def test_what_cannot_be_patched_is_refused():
     model, made = tiny_pair("gpt2")
-    for positions in ([12], [], "all"):
+    for positions in ([12], [], "all", [1.5], 12, np.array([12])):
         with pytest.raises(InputError, match="positions are"):
             patch_heads(model, made, positions=positions)
     with pytest.raises(InputError, match="direction is"):

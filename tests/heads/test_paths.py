@@ -177,5 +177,9 @@ def test_receivers_that_are_not_there_are_refused():
         path_patching(model, made, "0.0", "1.1.z")
     with pytest.raises(InputError, match="receivers is empty"):
         path_patching(model, made, "0.0", [])
+    with pytest.raises(InputError, match="senders is empty"):
+        path_patching(model, made, [])
+    with pytest.raises(InputError, match="5 names no head"):
+        path_patching(model, made, "0.0", 5)
     with pytest.raises(InputError, match="norms come behind the sums"):
         path_patching(*tiny_pair("bert"), "0.0", freeze_mlps=True)

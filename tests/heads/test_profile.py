@@ -132,6 +132,11 @@ def test_a_stack_or_kind_is_asked_for_by_name():
         profile(model, example, stack="vision")
 
 
+def layer(capture):
+    """A score under the name of a column."""
+    return capture.weights().amax((-2, -1))
+
+
 class TestFailures:
     def test_an_example_that_cannot_be_read_is_named_and_the_others_are_there(self, bert):
         made = profile(bert, [IDS[0], [999], IDS[2]], "spread", ablation)
@@ -177,6 +182,10 @@ class TestFailures:
             ({"scores": ["spread", "spread"]}, "two of the scores are named 'spread'"),
             ({"scores": {"sink": {"epsilon": "high"}}}, "epsilon"),
             ({"scores": {"sink": {"epsilonn": 0.1}}}, "epsilon"),
+            ({"scores": 5}, "a name or a function, got int 5"),
+            ({"scores": [layer]}, "'layer' is a column of every profile"),
+            ({"n_resamples": 0}, "n_resamples is a whole number of at least 1, got 0"),
+            ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
         ],
     )
     def test_a_wrong_name_or_option_is_refused_before_any_work(self, bert, arguments, said):
@@ -186,6 +195,22 @@ class TestFailures:
     def test_no_example_is_refused(self, bert):
         with pytest.raises(InputError, match="no example"):
             profile(bert, [])
+
+
+def test_numbers_of_another_shape_are_a_failure_and_not_cut_to_fit(bert):
+    def wide(capture):
+        """As many heads as no layer has."""
+        return torch.zeros(3, 9)
+
+    made = profile(bert, IDS[:1], ["spread", wide])
+    assert made.warnings == ("example 0, wide: 'wide' gives a number for each [layer head] (3, 4), got (3, 9)",)
+    assert np.isnan(made.values["wide"]).all()
+
+
+def test_entries_of_a_registry_are_asked_for_as_they_are(bert):
+    by_name = profile(bert, IDS[:2], "spread").values["spread"]
+    for asked in (head_scores["spread"], [head_scores["spread"]]):
+        assert np.array_equal(profile(bert, IDS[:2], asked).values["spread"], by_name)
 
 
 def failing_effect(model, example, target, stack):

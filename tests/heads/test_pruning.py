@@ -14,6 +14,7 @@ from attnprobe.models.planted import planted
 from attnprobe.pruned_saving import RECORD, save_pruned
 from attnprobe.pruning import head_order, prune, pruning_curve
 from attnprobe.pruning_curves import PruningCurve
+from attnprobe.pruning_figure import pruning_lines, sufficient_lines
 from attnprobe.sufficient import sufficient_heads
 from tests import tiny
 from tests.report.conftest import tiny_bert
@@ -293,3 +294,27 @@ def test_each_step_takes_the_head_that_a_plain_search_takes(bert, start):
 def test_more_heads_than_there_are_cannot_suffice(bert):
     with pytest.raises(InputError, match="from 0 to 4, got 5"):
         sufficient_heads(bert, TEXTS, 5, progress=False)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_the_figure_draws_the_means_of_each_order_and_a_band_of_the_draws():
+    same = [[[0.5] * 6, [0.6] * 6, [0.9] * 6]]
+    curve = made_curve(mine=same, chance=[same[0], [[0.5] * 6, [0.8] * 6, [0.9] * 6]])
+    axes = pruning_lines(curve, level=0.95)
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["mine"].get_xdata().tolist() == [0, 1, 2]
+    assert lines["mine"].get_ydata().tolist() == pytest.approx([0.5, 0.6, 0.9])
+    assert lines["chance, 2 draws"].get_ydata().tolist() == pytest.approx([0.5, 0.7, 0.9])
+    (band,) = [path for shape in axes.collections if shape.get_zorder() == 0 for path in shape.get_paths()]
+    assert band.vertices[:, 1].max() == pytest.approx(0.9) and (axes.get_ylabel(), len(axes.lines)) == ("loss, nats", 3)
+    axes.figure.canvas.draw()
+
+
+def test_the_figure_of_sufficient_heads_names_the_head_of_each_step(backup):
+    found = sufficient_heads(backup.model, [backup.example], measure=of_planted(backup), progress=False)
+    axes = sufficient_lines(found)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["none", "+0.0", "+0.1"]
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([0.0, 1.0, 1.0])
+    axes.figure.canvas.draw()

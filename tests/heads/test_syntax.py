@@ -77,6 +77,24 @@ class TestReading:
         with pytest.raises(InputError, match=said):
             read_conllu(path)
 
+    @pytest.mark.parametrize("head", ["²", "9" * 5000, "-1", "1.0"])
+    def test_a_head_that_is_no_number_of_a_word_is_refused(self, head):
+        with pytest.raises(InputError, match="line 1: the head of 'a' is the number of a word"):
+            read_conllu(conllu(line(1, "a", head)))
+
+    @pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0b"])
+    def test_lines_end_at_line_feeds_alone(self, mark, tmp_path):
+        text = conllu(f"# text = a{mark}b", line(1, f"a{mark}b", 0, "root"), line(2, f"c{mark}", 1, "obj"))
+        path = tmp_path / "marks.conllu"
+        path.write_bytes(text.replace("\n", "\r\n").encode())
+        for found in (read_conllu(text), read_conllu(path)):
+            assert [(one.forms, one.text) for one in found] == [((f"a{mark}b", f"c{mark}"), f"a{mark}b c{mark}")]
+            assert [found[0].text[a:b] for a, b in found[0].spans] == list(found[0].forms)
+
+    def test_a_path_that_no_file_can_have_is_refused(self):
+        with pytest.raises(InputError, match="cannot be read as CoNLL-U"):
+            read_conllu("a\0b")
+
     def test_a_file_that_is_not_there_is_named(self):
         with pytest.raises(InputError, match=r"nowhere\.conllu"):
             read_conllu(Path("nowhere.conllu"))

@@ -10,6 +10,7 @@ from scipy.spatial.distance import jensenshannon
 
 from attnprobe.errors import InputError
 from attnprobe.metrics import agreement
+from attnprobe.metrics.ranks import pair_of
 
 rbo, jensen_shannon, top_k_kendall = (agreement[n].function for n in ("rbo", "jensen_shannon", "top_k_kendall"))
 
@@ -76,3 +77,24 @@ def test_lists_that_share_nothing_are_far_apart_and_more_so_if_doubt_counts_agai
     a = torch.tensor([9.0, 8, 0, 0, 1, 1])
     b = torch.tensor([0.0, 0, 9, 8, 1, 1])
     assert [top_k_kendall(a, b, k=2, p=p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1 - 8 / 6, 1 - 10 / 6, -1])
+
+
+@pytest.mark.parametrize("name", sorted(agreement))
+def test_scores_of_any_precision_are_compared_as_they_are(name):
+    function = agreement[name].function
+    a, b = torch.rand(2, 9, generator=torch.Generator().manual_seed(3)).bfloat16()
+    expected = function(a.float(), b.float())
+    assert function(a, b) == pytest.approx(expected) == function(a.requires_grad_(), b.double())
+
+
+@pytest.mark.parametrize("name", sorted(agreement))
+def test_scores_that_are_not_known_agree_with_nothing(name):
+    function, known = agreement[name].function, torch.tensor([3.0, 2.0, 1.0, 0.5])
+    unknown = torch.tensor([3.0, math.nan, 1.0, 0.5])
+    assert math.isnan(function(known, unknown)) and math.isnan(function(unknown, known))
+
+
+def test_scores_of_other_tokens_are_refused():
+    for other in (torch.tensor([1.0, 2.0]), torch.ones(1, 3)):
+        with pytest.raises(InputError, match="one score a token, got shapes"):
+            pair_of(torch.tensor([1.0, 2.0, 3.0]), other)

@@ -274,10 +274,17 @@ def test_two_texts_are_too_few_for_any_verdict_on_agreement(two):
     assert finding.verdict == "open" and "too little for an interval" in finding.claim
 
 
-def test_a_comparison_without_random_orders_leaves_all_verdicts_open(model):
+def test_a_comparison_without_random_orders_says_nothing_of_them(model):
     found = compare(model, [model.example(tiny.IDS)], FEW, n_random=0, verdicts=False, progress=False)
     assert set(found.faithfulness.holds_up) == {"open"}
-    assert {f.verdict for f in findings(found) if f.topic in ("attention", "removal")} == {"open"}
+    assert not [f for f in findings(found) if f.topic in ("attention", "removal")]
+
+
+def test_an_order_of_two_methods_is_not_called_stable(model):
+    """Of two there are two orders: Kendall's tau is 1 or -1, whatever happens."""
+    given = {"operators": ["mean", "zero"], "n_random": 2, "verdicts": False, "progress": False}
+    found = compare(model, [model.example(tiny.IDS)], ["raw_attention", "leave_one_out"], **given)
+    assert not found.stability.empty and not [f for f in findings(found) if f.topic == "operators"]
 
 
 def test_a_check_that_was_measured_once_is_counted_once(two):

@@ -140,3 +140,29 @@ def test_roles_and_names_go_with_their_orders(model):
     found = judge(model, said, settings(n_random=3), "mean", other)
     assert found.roles[:5] == (METHOD, METHOD, REVERSED, REVERSED, FOREIGN) and found.roles.count(RANDOM_ORDER) == 3
     assert found.names[4] == "raw_attention" and np.isnan(found.value("sufficiency", "random_scores", FOREIGN))
+
+
+def test_a_metric_of_ones_own_that_fails_is_a_row_of_failures_and_the_others_go_on(model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faithfulness, "_entries", dict(faithfulness._entries))
+
+        @faithfulness.add(family="faithfulness", source="here", low=0, high=1, better="higher", default=True)
+        def broken(model, attribution, *, operator=None):
+            raise KeyError("boo")
+
+        found = compare(
+            model,
+            model.example(tiny.IDS[:5]),
+            ["raw_attention"],
+            operators=["mean", "zero"],
+            n_random=2,
+            n_resamples=20,
+            verdicts=False,
+            progress=False,
+        )
+    table = found.faithfulness.set_index(["operator", "metric"])
+    assert np.isnan(table["mean"]["mean", "broken"]) and table["mean"]["mean", "comprehensiveness"] == pytest.approx(
+        faithfulness["comprehensiveness"].function(model, found.studies[0].attributions[0], operator="mean"), abs=1e-6
+    )
+    assert found.failures.error.tolist() == ["mean, broken: KeyError: 'boo'", "zero, broken: KeyError: 'boo'"]
+    assert set(found.failures.method) == {"judging by removal"}

@@ -11,9 +11,9 @@ import torch
 from attnprobe import running
 from attnprobe.comparison import compare
 from attnprobe.errors import InputError
+from attnprobe.fingerprint import differences
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter
-from attnprobe.resuming import differences
 from tests import tiny
 
 METHODS = ["raw_attention", "leave_one_out", "random_scores"]
@@ -179,6 +179,26 @@ def test_half_written_settings_begin_anew(model, done, folder):
     (folder / "settings.json").write_text('{"model": ', "utf-8")
     same(done[0], ask(model, folder))
     assert json.loads((folder / "settings.json").read_text("utf-8"))["n_random"] == 4
+
+
+@pytest.mark.parametrize("said", ["[]", '"a"', "3", "null"])
+def test_settings_that_are_no_settings_begin_anew(model, done, folder, said):
+    (folder / "settings.json").write_text(said, "utf-8")
+    same(done[0], ask(model, folder))
+
+
+@pytest.mark.parametrize("name", ["study.json", "capture.json"])
+@pytest.mark.parametrize("said", ["null", "[]", '{"attributions": null}', '{"attributions": [{"colour": 1}]}'])
+def test_an_example_whose_file_says_something_else_is_done_again(model, done, folder, name, said):
+    (folder / "finished" / "00001" / name).write_text(said, "utf-8")
+    same(done[0], ask(model, folder))
+    assert json.loads((folder / "finished" / "00001" / name).read_text("utf-8")) != json.loads(said)
+
+
+def test_a_file_in_the_place_of_an_example_gives_way(model, done, folder):
+    shutil.rmtree(folder / "finished" / "00001")
+    (folder / "finished" / "00001").write_text("x", "utf-8")
+    same(done[0], ask(model, folder))
 
 
 def test_more_resamples_are_no_other_comparison(model, folder, monkeypatch):

@@ -3,10 +3,16 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from scipy import stats
 
+from attnprobe.errors import InputError
+from attnprobe.judgement.effects import Effects
+from attnprobe.judgement.rule import quality_of
 from attnprobe.significance import cohens_dz, holm, paired, paired_columns, rank_biserial
+from attnprobe.verdict_tables import shares
 
 DRAW = np.random.default_rng(0)
 
@@ -65,3 +71,24 @@ def test_effect_sizes_are_their_formulas():
     assert rank_biserial(d) == pytest.approx((ranks[d > 0].sum() - ranks[d < 0].sum()) / ranks.sum())
     assert cohens_dz(d) == pytest.approx(stats.ttest_1samp(d, 0).statistic / math.sqrt(15))
     assert rank_biserial(-d) == pytest.approx(-rank_biserial(d))
+
+
+def test_a_test_that_does_not_exist_is_refused():
+    with pytest.raises(InputError, match="no test is named 'wilcoxen'; did you mean 'wilcoxon'"):
+        paired([0.5] * 8, test="wilcoxen")
+
+
+def test_maps_that_order_nothing_do_not_differ_from_random_orders():
+    """What a flat map has and what random orders have on average is one sum, added up in two ways."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for _ in range(12):
+        values = torch.from_numpy(draw.random(11) * (draw.random(11) < 0.4))
+        values[0] = 1.0
+        effects = Effects("mean", torch.arange(11), values, torch.zeros(11), 1.0, 0.0, 16, 0)
+        quality, random = quality_of(torch.full((11,), 0.1), effects)
+        rows.append({"method": "flat", "verdict": "undecided", "quality": quality, "random": random})
+    table = pd.DataFrame(rows)
+    assert (table.quality != table["random"]).any()  # by rounding
+    found = shares(table).iloc[0]
+    assert (found.difference, found.p, found.effect) == (0.0, 1.0, 0.0)

@@ -16,19 +16,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
-from jaxtyping import Float
+import torch
 from torch import Tensor
 
 from attnprobe.attribution import Attribution
 from attnprobe.errors import AttnprobeError, InputError, nearest
-from attnprobe.example import Example
+from attnprobe.judgement import asking
 from attnprobe.judgement.causes.case import Case
 from attnprobe.judgement.effects import N_ORDERS, Effects, effects_under
 from attnprobe.models.evaluator import Meter
-from attnprobe.models.model import Model
+from attnprobe.models.removal import units as units_of
 from attnprobe.models.rows import FILLING
 from attnprobe.registry import Registry
-from attnprobe.target import ResolvedTarget
 
 FAMILIES = ("attention", "route", "effect")
 
@@ -87,11 +86,11 @@ class Causes:
         """Names of the causes that are present."""
         return tuple(cause.name for cause in self.found if cause.present)
 
-    def seen_by(self, scores: Attribution | Float[Tensor, " token"]) -> "Causes":
+    def seen_by(self, scores: asking.Map) -> "Causes":
         """The same causes, and where another map ranks the tokens in question; nothing is measured anew."""
-        given, method = _map_of(scores)
+        given = torch.as_tensor(scores.scores if isinstance(scores, Attribution) else scores).abs()
         found = tuple(replace(cause, place=_place(given, self.explained, cause.units)) for cause in self.found)
-        return replace(self, found=found, method=method)
+        return replace(self, found=found, method=_name_of(scores))
 
     def __getitem__(self, name: str) -> Cause:
         for cause in self.found:
@@ -128,10 +127,10 @@ class Causes:
 
 
 def find_causes(
-    model: Model,
-    example: Example,
-    target: ResolvedTarget,
-    scores: Attribution | Float[Tensor, " token"],
+    model: Any,
+    example: Any,
+    target: Any,
+    scores: asking.Map,
     *,
     effects: Sequence[Effects] | None = None,
     data: Sequence[Any] | None = None,
@@ -143,21 +142,25 @@ def find_causes(
 
     effects: what `unit_effects` gave under content operators, and under "value_zero" if it is at hand (None: under
     "mean" and "resample", over n_orders orders). data: texts that resampling draws from. only: names of causes.
-    Errors: `InputError` for effects under no content operator, or a cause that does not exist.
+    Errors: `InputError` for scores that are not one finite number a token, effects of other tokens or under no content
+    operator, or a cause that does not exist.
     """
+    model, example, target = asking.read(model, example, target)
+    given, index = asking.scores_of(scores, example).abs(), units_of(example, target)
     with Meter() as meter:
         if effects is None:
             effects, _ = effects_under(
                 model, example, target, ("mean", "resample"), n_orders=n_orders, seed=seed, data=data
             )
-        given, method = _map_of(scores)
         case = Case(model, example, target, given, tuple(effects), data, seed)
+        for one in case.effects:
+            asking.check_units(one.units, index)
         found, lacking = _measured(case, list(causes) if only is None else only)
     return Causes(
         found,
         lacking,
-        tuple(case.units.tolist()),
-        method,
+        tuple(index.tolist()),
+        _name_of(scores),
         target.description,
         tuple(e.operator for e in case.effects),
         seed,
@@ -194,11 +197,8 @@ def _measured(case: Case, names: Sequence[str]) -> tuple[tuple[Cause, ...], dict
     return tuple(found), lacking
 
 
-def _map_of(scores: Attribution | Float[Tensor, " token"]) -> tuple[Tensor, str]:
-    """How much a map gives each token, without its sign, and its name."""
-    if isinstance(scores, Attribution):
-        return scores.scores.abs(), scores.method
-    return scores.abs(), "given scores"
+def _name_of(scores: asking.Map) -> str:
+    return scores.method if isinstance(scores, Attribution) else "given scores"
 
 
 def _place(scores: Tensor, explained: Sequence[int], tokens: Sequence[int]) -> int | None:

@@ -12,7 +12,6 @@ from torch import Tensor
 from attnprobe.attention.seam import Edit, Keep
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
-from attnprobe.intervention import zero_value
 from attnprobe.judgement.effects import Effects, unit_effects
 from attnprobe.judgement.resampling import source_of
 from attnprobe.methods.mixing import visible_keys
@@ -96,11 +95,11 @@ class Removals:
         """
         given = [e for e in self.effects if e.operator == VALUE_ZERO]
         found = given[0] if given else self._ask_value_effects()
-        rows = [Row(self.example), *[Row(self.example, edits=(zero_value([int(j)]),)) for j in found.units]]
+        gone = [self._kept([int(j)]) for j in found.units]
+        rows = [Row(self.example), *[Row(self.example, kept=kept, operator=VALUE_ZERO) for kept in gone]]
         answers = targets(self.model, rows, self.target).double()
         effect = torch.maximum(found.values.double(), (answers[1:] - answers[0]).abs())
-        largest = float(self.lead.values.max())
-        return self.on_tokens(found, effect / largest if largest > 0 else torch.zeros_like(effect))
+        return self.on_tokens(found, effect / float(self.lead.values.max()) if self.lead.act else effect * 0)
 
     def _ask_value_effects(self) -> Effects:
         return unit_effects(

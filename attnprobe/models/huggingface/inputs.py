@@ -52,7 +52,7 @@ def _may_cache(module: nn.Module) -> bool:
     parameters, inner = inspect.signature(module.forward).parameters, unwrapped(module)
     if "use_cache" in parameters or not isinstance(inner, PreTrainedModel):
         return "use_cache" in parameters
-    if _says_use_cache(type(inner)):
+    if _says_use_cache(type(inner)):  # type: ignore[arg-type]
         return False
     passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     decoder: Any = inner.config.get_text_config(decoder=True)
