@@ -142,9 +142,8 @@ def compare(
     example, 0 or more. oracle: whether the best order is searched for under each operator, at about the square of the
     number of tokens in passes. verdicts: whether attention-derived maps are judged as explanations. folder: where
     finished examples are kept; the same call goes on there where it was interrupted (resume=False: begins anew).
-    Errors: `InputError` before any method runs for an unknown name, an unreadable text, a target that a text does not
-    have, an operator that does not work on it, or a folder with a comparison of something else. A method that fails on
-    an example, in whatever way, is a row in `failures`, and the others go on; one that fails on all is warned of.
+    Errors: `InputError` before any method runs for what is unknown, unreadable, not there or does not work, or a folder
+    with another comparison. A method that fails is a row in `failures`; one that fails on all texts is warned of.
     """
     settings = Settings("", n_random, n_resamples, seed, "", oracle=oracle)
     _check_folder(folder)

@@ -13,8 +13,8 @@ from attnprobe.wording import Finding, Verdict, named, scope, signed
 ALIKE = 0.6
 ALPHA = 0.05
 LISTED = 4
-# Two methods have one order or the other: a correlation of them says nothing.
-FEWEST = 3
+# Of fewer methods the order agrees by chance too often: of four, one in 24 pairs of orders is the same.
+FEWEST = 5
 
 
 def of_operators(comparison: Comparison) -> Finding | None:

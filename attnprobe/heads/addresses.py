@@ -84,8 +84,8 @@ def heads_of_stack(stack: Stack) -> tuple[Head, ...]:
 
 def is_pair(given: Any) -> bool:
     """Two whole numbers, also those of numpy, in a sequence or an array."""
-    listed = isinstance(given, Sequence | np.ndarray) and np.ndim(given) == 1 and len(given) == 2
-    return listed and all(isinstance(part, Integral) and not isinstance(part, bool) for part in given)
+    listed = isinstance(given, Sequence) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    return listed and len(given) == 2 and all(isinstance(n, Integral) and not isinstance(n, bool) for n in given)
 
 
 def _stack(model: Model, where: Sequence[str], address: Any) -> Stack:

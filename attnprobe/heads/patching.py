@@ -36,7 +36,7 @@ from attnprobe.models.rows import Row
 from attnprobe.site import Kind, Site
 from attnprobe.target import ResolvedTarget
 
-Places = str | Sequence[int] | None
+Places = str | int | Iterable[Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,14 +153,14 @@ def _positions(model: Model, stack: Stack, positions: Places, given: Sequence[Pa
     return _checked(n, positions)
 
 
-def _checked(n: int, positions: str | Sequence[int]) -> tuple[int, ...]:
+def _checked(n: int, positions: str | int | Iterable[Any]) -> tuple[int, ...]:
     """Numbers of positions, 0 and more, of a sequence of n."""
     if isinstance(positions, str):
         if positions != "each":
             raise InputError(f"positions are None (all at once), 'each' or numbers, got '{positions}'")
         return tuple(range(n))
     given = list(positions) if isinstance(positions, Iterable) else [positions]
-    if not given or any(not isinstance(number, Integral) or not -n <= number < n for number in given):
+    if not given or any(not isinstance(number, Integral) or not -n <= int(number) < n for number in given):
         raise InputError(f"positions are numbers from 0 to {n - 1}, got {given}")
     return tuple(dict.fromkeys(int(number) % n for number in given))
 
