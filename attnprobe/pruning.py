@@ -6,6 +6,7 @@ without the heads is saved by `pruned_saving.save_pruned`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from attnprobe.errors import InputError, nearest
 from attnprobe.head_profile import PLACE, HeadProfile
 from attnprobe.heads.addresses import Head, head_of, heads_named, heads_of_stack
 from attnprobe.heads.measuring import HeadEffect
+from attnprobe.intervals import check_resampling
 from attnprobe.intervention import Intervention, silence_head
 from attnprobe.models import load
 from attnprobe.models.evaluator import targets
@@ -137,6 +139,7 @@ def pruning_curve(
     (None: every number, or some 24 of them), 0 and all are added. A row is a forward pass; equal sets run once.
     Errors: `InputError` for an order that lacks heads or has others.
     """
+    check_resampling(n_resamples, seed)
     model = load(model)
     drawn = _orders(model, orders, stack, n_random, seed)
     n_heads = len(next(iter(drawn.values()))[0])
@@ -205,7 +208,7 @@ def _steps(steps: Sequence[int] | None, n_heads: int) -> tuple[int, ...]:
     if steps is None:
         few = n_heads <= MOST_STEPS
         steps = range(n_heads + 1) if few else np.linspace(0, n_heads, MOST_STEPS + 1).round().astype(int).tolist()
-    outside = [n for n in steps if not 0 <= n <= n_heads]
+    outside = [n for n in steps if not isinstance(n, Integral) or isinstance(n, bool) or not 0 <= int(n) <= n_heads]
     if outside:
-        raise InputError(f"steps are numbers of heads from 0 to {n_heads}, got {outside[0]}")
+        raise InputError(f"steps are numbers of heads from 0 to {n_heads}, got {outside[0]!r}")
     return tuple(sorted({0, n_heads, *map(int, steps)}))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tqdm.auto import tqdm
 
 from attnprobe.errors import InputError, nearest
 from attnprobe.heads.addresses import Head, heads_named, heads_of_stack
-from attnprobe.intervals import over_columns
+from attnprobe.intervals import check_resampling, over_columns
 from attnprobe.models import load
 from attnprobe.models.model import Stack
 from attnprobe.pruning import answers
@@ -70,14 +71,15 @@ def sufficient_heads(
     tells heads apart that "accuracy" does not. Costs n k (n² / 2 at most) forward passes an example for n heads.
     Errors: `InputError` for more heads than there are, and as `right_answers.questions`.
     """
+    check_resampling(n_resamples, seed)
     model = load(model)
     if start not in STARTS:
         raise InputError(f"start is 'none' or 'all', got {start!r}; {nearest(start, STARTS)}")
     stacks = model.stacks if stack is None else [stack]
     pool = [head for one in stacks for head in heads_of_stack(one)] if heads is None else heads_named(model, heads)
     k = (len(pool) if start == "none" else 0) if k is None else k
-    if not 0 <= k <= len(pool):
-        raise InputError(f"k is a number of heads from 0 to {len(pool)}, got {k}")
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 0 <= k <= len(pool):
+        raise InputError(f"k is a number of heads from 0 to {len(pool)}, got {k!r}")
     asked, sign = questions(model, examples, labels, measure), 1 if better_high(measure) else -1
     n_steps = k if start == "none" else len(pool) - k
     silent = frozenset(pool) if start == "none" else frozenset[Head]()

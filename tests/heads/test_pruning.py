@@ -250,6 +250,7 @@ def test_the_table_has_intervals_over_examples_and_the_spread_of_draws():
         ({"steps": [9]}, "from 0 to 4, got 9"),
         ({"orders": {"a": [(0, 7)]}}, "heads 0 to 1, got head 7"),
         ({"examples": []}, "there is no example"),
+        ({"n_resamples": 0}, "n_resamples is a whole number of at least 1"),
     ],
 )
 def test_what_cannot_be_is_one_message(bert, given, message):
