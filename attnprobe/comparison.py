@@ -99,18 +99,15 @@ class Comparison:
             paths.append(folder / f"{name}.csv")
         return paths
 
-    def report(
-        self, path: str | Path, *, command: str = "", summary: Sequence[str] = (), without: Sequence[str] = ()
-    ) -> Path:
+    def report(self, path: str | Path, *, command: str = "", **options: Any) -> Path:
         """Write one self-contained page, and its tables as CSV into the folder of its name; gives the page's path.
 
-        command: what made the comparison. summary: sentences of your own for the top of the page. without: tables that
-        are not written, by name. Errors: `InputError` where the page cannot be written, or a table does not exist.
+        command: what made the comparison. options: summary, sentences of your own for the top of the page; without,
+        names of tables that are not written; map_bytes, how much of the attention maps the page carries. Errors:
+        `InputError` where the page cannot be written, or a table does not exist.
         """
         # By name, since imports only go down: the page is built on the floor above.
-        page: Path = importlib.import_module("attnprobe.report").write(
-            self, Path(path), command=command, summary=summary, without=without
-        )
+        page: Path = importlib.import_module("attnprobe.report").write(self, Path(path), command=command, **options)
         return page
 
 

@@ -22,7 +22,7 @@ def of_operators(comparison: Comparison) -> Finding | None:
     table = comparison.stability
     rows = table[(table.ranked == "methods") & (table.metric == "comprehensiveness") & table.kendall_tau.notna()]
     if rows.empty or int(rows.n.max()) < FEWEST:
-        return None
+        return _left_out(comparison)
     least = rows.sort_values("kendall_tau", kind="stable").iloc[0]
     verdict: Verdict = "yes" if least.kendall_tau >= ALIKE else "no" if least.kendall_tau <= 0 else "open"
     claim = {
@@ -35,6 +35,12 @@ def of_operators(comparison: Comparison) -> Finding | None:
     claim += " at least" if len(rows) > 1 else ""
     claim += f", {int(least.n)} methods, {scope(comparison)}.{_lacking(comparison)}"
     return Finding("operators", claim, verdict, rows)
+
+
+def _left_out(comparison: Comparison) -> Finding | None:
+    """The operators that judged fewer texts than were asked for, where nothing else is to be said of operators."""
+    said, table = _lacking(comparison).strip(), comparison.operators
+    return Finding("operators", said, "open", table[table.n < table.texts]) if said else None
 
 
 def _lacking(comparison: Comparison) -> str:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from attnprobe import compare, load
 from attnprobe.comparison import Comparison
 from attnprobe.models.bundled.data import download, make_splits, read_sentences
-from benchmarks.studied.learned import of_reactions, of_sentences
+from benchmarks.studied.learned import of_held_out, of_reactions, of_sentences
 from benchmarks.studied.reactions import reactions
 from tests.real.fetch import RXNFP
 from tests.real.smiles import load_rxnfp, smiles_tokenizer
@@ -37,8 +37,10 @@ HERE = Path(__file__).parent
 REPORTS, CACHE = HERE.parent / "reports", HERE.parent / ".cache"
 SENTENCES = HERE / "studied" / "sentences.csv"
 N_HELD_OUT, N_WORDS = 100, 12
-# Of 100 examples these have more than a megabyte each, so they are not kept.
-LARGE = ("attributions", "positions")
+# Of 100 examples these have up to some megabytes each, so they are not kept.
+LARGE = ("attributions", "positions", "heads")
+# Attention maps of the first texts only, so that a page stays small.
+MAP_BYTES = 400_000
 # What a table says of a text in words, which quotes it.
 QUOTING = ("reason", "against", "causes")
 WITHOUT_TEXTS = ("operators", "agreement", "faithfulness", "curves", "tests", "stability", "verdict_shares", "costs")
@@ -50,8 +52,9 @@ class Job:
     """One study: how its comparison is made, what was learned from it, and what is kept."""
 
     make: Callable[[], tuple[Any, Sequence[str]]]
-    learned: Callable[[Comparison, Sequence[str]], tuple[str, ...]] | None
+    learned: Callable[[Comparison, Sequence[str]], tuple[str, ...]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    page: bool = True
 
 
 def sentiment() -> tuple[Any, list[str]]:
@@ -84,7 +87,7 @@ def reaction_classes() -> tuple[Any, list[str]]:
 
 JOBS = {
     "sentiment": Job(sentiment, of_sentences, {"n_random": 200}),
-    "held_out": Job(held_out, None, {"n_random": 200}),
+    "held_out": Job(held_out, of_held_out, {"n_random": 200}, page=False),
     # A reaction takes some thousand passes of twelve layers, so these are the least of everything: 20 random orders, 5
     # permutations, 50 steps, no search for the best order.
     "reactions": Job(
@@ -112,16 +115,19 @@ def made(name: str, limit: int | None = None) -> tuple[Comparison, Sequence[str]
 
 
 def keep(name: str, comparison: Comparison, texts: Sequence[str]) -> None:
-    """The page and its tables, or of sentences that are not ours the tables that quote none of them."""
-    learned = JOBS[name].learned
-    if learned is not None:
+    """The page and its tables, or of sentences that are not ours the tables that quote none; what was learned."""
+    said = JOBS[name].learned(comparison, texts)
+    if JOBS[name].page:
         path = REPORTS / f"{name}.html"
-        said = learned(comparison, texts)
-        comparison.report(path, command=f"{COMMAND} {name}", summary=said, without=LARGE)
-        told = learned_into((REPORTS / "README.md").read_text(encoding="utf-8"), name, said)
-        (REPORTS / "README.md").write_text(told, encoding="utf-8")
-        return
-    folder = REPORTS / name
+        comparison.report(path, command=f"{COMMAND} {name}", summary=said, without=LARGE, map_bytes=MAP_BYTES)
+    else:
+        keep_numbers(REPORTS / name, comparison)
+    readme = REPORTS / "README.md"
+    readme.write_text(learned_into(readme.read_text(encoding="utf-8"), name, said), encoding="utf-8")
+
+
+def keep_numbers(folder: Path, comparison: Comparison) -> None:
+    """The tables that hold nothing of a text."""
     folder.mkdir(exist_ok=True)
     for table in WITHOUT_TEXTS:
         comparison.tables[table].to_csv(folder / f"{table}.csv", index=False)

@@ -19,7 +19,7 @@ from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError, nearest
 from attnprobe.report.data import EXTRA, build
-from attnprobe.report.heads import scored
+from attnprobe.report.heads import BUDGET, scored
 from attnprobe.report.texts import listed
 
 _HERE = Path(__file__).parent
@@ -34,17 +34,19 @@ def write(
     command: str = "",
     summary: Sequence[str] = (),
     without: Sequence[str] = (),
+    map_bytes: int = BUDGET,
 ) -> Path:
     """Write the page to `path` and the tables as CSV into the folder beside it (`page.html`: `page/`).
 
     command: what made the comparison; shown with a button that copies it. summary: sentences of your own for the top of
-    the page. without: tables that are not written; the page says so. The page is complete before anything
-    is written, and takes its place in one step. Errors: `InputError` where the path cannot be written.
+    the page. without: tables that are not written; the page says so. map_bytes: of attention weights at most, texts in
+    their order. The page is complete before anything is written, and takes its place in one step. Errors: `InputError`
+    where the path cannot be written, or a table to leave out does not exist.
     """
     path = Path(path)
     check_writable(path)
     _check_tables(comparison, without)
-    whole = page(comparison, command=command, stem=path.stem, summary=summary, without=without)
+    whole = page(comparison, command=command, stem=path.stem, summary=summary, without=without, map_bytes=map_bytes)
     folder = path.with_suffix("")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,9 +132,10 @@ def page(
     stem: str = "page",
     summary: Sequence[str] = (),
     without: Sequence[str] = (),
+    map_bytes: int = BUDGET,
 ) -> str:
     """The whole page as text. stem: the folder beside it that holds the tables."""
-    facts = build(comparison, command, stem, summary, without)
+    facts = build(comparison, command, stem, summary, without, map_bytes)
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,

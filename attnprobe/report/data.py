@@ -13,12 +13,17 @@ from attnprobe.report.texts import text
 
 
 def build(
-    comparison: Comparison, command: str, stem: str, summary: Sequence[str] = (), without: Sequence[str] = ()
+    comparison: Comparison,
+    command: str,
+    stem: str,
+    summary: Sequence[str] = (),
+    without: Sequence[str] = (),
+    map_bytes: int = BUDGET,
 ) -> dict[str, Any]:
     """What the templates are filled with; `viewer` is what the page's script gets. without: tables not beside it."""
     families = {a.method: a.family for s in comparison.studies for a in s.attributions}
     methods = in_order(comparison.methods, families)
-    budget = Budget(BUDGET)
+    budget = Budget(map_bytes)
     texts = [text(comparison, i, methods, budget) for i in range(len(comparison.studies))]
     top = claims.top(comparison)
     headings = {topic: claims.heading(comparison, topic, otherwise) for topic, otherwise in OTHERWISE.items()}

@@ -3,6 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +29,11 @@ def of_sentences(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...
     )
 
 
+def of_held_out(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...]:
+    """The same of sentences that are not shown."""
+    return faithful(comparison), attention(comparison), explaining(comparison), operators(comparison)
+
+
 def of_reactions(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...]:
     """The five sentences of the study of reactions."""
     return (
@@ -35,7 +41,7 @@ def of_reactions(comparison: Comparison, texts: Sequence[str]) -> tuple[str, ...
         attention(comparison),
         explaining(comparison),
         operators(comparison),
-        f"What surprised: {first_tokens(comparison)}; and {rivals(comparison)}.",
+        f"What surprised: {behind(comparison)}; of {first_tokens(comparison)}.",
     )
 
 
@@ -48,10 +54,14 @@ def faithful(comparison: Comparison) -> str:
     place = best.position.dropna()
     far = f", {percent(place.min(), 0)} or more of the way to the best order found" if len(place) else ""
     control = _points(rows.loc[CONTROL])
+    alone = _rows(comparison, "sufficiency")
+    keeps = alone.drop(CONTROL)["mean"].idxmin()
     return (
         f"Most faithful: with the first tokens of their order taken away the answer falls by {said} points of "
         f"probability (comprehensiveness, mean over {int(rows.n.max())} texts with its interval){far}, in random "
-        f"orders by {signed(100 * random, 1)}; random scores, the control, stand at {control}."
+        f"orders by {signed(100 * random, 1)}; random scores, the control, stand at {control}; left alone, the first "
+        f"tokens of {look(str(keeps)).label} keep the most of it (it falls by {_points(alone.loc[keeps])}, in random "
+        f"orders by {signed(100 * alone.random_mean.iloc[0], 1)})."
     )
 
 
@@ -79,9 +89,11 @@ def explaining(comparison: Comparison) -> str:
         parts.append(f"{look(method).label} {of}")
     rows = comparison.verdicts[comparison.verdicts.method == "raw_attention"]
     causes = ", ".join(f"{name} {len(said)}" for name, said in said_causes(rows)[:3])
+    n_open = int((comparison.verdicts.verdict == "undecided").sum())
     return (
-        f"As explanations of single predictions most maps cannot be told: {'; '.join(parts)}; commonest causes beside "
-        f"raw attention, in texts: {causes or 'none was measured'}."
+        f"As explanations of single predictions {n_open} of {len(comparison.verdicts)} maps stay undecided: "
+        f"{'; '.join(parts)}; commonest causes where raw attention does not explain, in texts: "
+        f"{causes or 'none was measured'}."
     )
 
 
@@ -93,6 +105,8 @@ def operators(comparison: Comparison) -> str:
     table = comparison.stability
     methods = table[(table.ranked == "methods") & (table.metric == "comprehensiveness")].kendall_tau
     tokens = table[table.ranked == "tokens"].kendall_tau
+    tau = table[table.ranked == "tokens"].sort_values("kendall_tau").iloc[0]
+    low = f"least between {tau.operator_a} and {tau.operator_b}"
     said = comparison.verdict_evidence
     calls = said[said.decides].groupby(["example_index", "method"]).call.nunique()
     idle = said[said.decides & (said.method == "raw_attention") & (said.n_idle == 0)]
@@ -101,9 +115,9 @@ def operators(comparison: Comparison) -> str:
         f"; under {least[0][0]} no token is idle on {least[0][1]} of {len(comparison.studies)} texts" if least else ""
     )
     return (
-        f"Operators agree on methods (Kendall’s τ of their order {_range(methods)} between "
-        f"{names(comparison.operators.operator)}), less on tokens (τ {_range(tokens)}), and the two that decide a "
-        f"verdict say different things of {int((calls > 1).sum())} of {len(calls)} maps{none}."
+        f"Operators beside one another ({names(comparison.operators.operator)}): Kendall’s τ of the order of methods "
+        f"is {_range(methods)}, of the order of tokens {_range(tokens)} ({low}); the two that decide a verdict say "
+        f"different things of {int((calls > 1).sum())} of {len(calls)} maps{none}."
     )
 
 
@@ -138,19 +152,38 @@ def first_tokens(comparison: Comparison) -> str:
         counts = Counter(a.example.pieces[a.ranking()[0]] for a in found)
         top = ", ".join(f"{piece} {n}" for piece, n in counts.most_common(3))
         said.append(f"{look(method).label} puts first {top}")
-    return f"of {len(comparison.studies)} reactions " + ", ".join(said)
+    return f"{len(comparison.studies)} reactions " + ", ".join(said)
 
 
 def rivals(comparison: Comparison) -> str:
-    """Two maps whose ranks by removal and by verdict are furthest apart."""
+    """The two maps of which the one that does worse by removal explains the most texts more than the other."""
     rows = _rows(comparison, "comprehensiveness")
     shares = comparison.verdict_shares
-    explains = shares[shares.verdict == "explains"].set_index("method")
-    ahead = explains["count"].rank() - rows["mean"].reindex(explains.index).rank()
-    up, down = str(ahead.idxmax()), str(ahead.idxmin())
+    explains = shares[shares.verdict == "explains"].set_index("method")["count"]
+    ahead = {(a, b): explains[a] - explains[b] for a, b in permutations(explains.index, 2)}
+    up, down = max(ahead, key=lambda pair: ahead[pair] if rows["mean"][pair[0]] < rows["mean"][pair[1]] else -1)
+    if ahead[up, down] <= 0 or rows["mean"][up] >= rows["mean"][down]:
+        return "no map that does worse by removal than another explains more texts than it"
     fall = {method: signed(100 * rows["mean"][method], 1) for method in (up, down)}
-    said = [f"{look(m).label} explains {explains['count'][m]} of {explains.n[m]} at a fall of {fall[m]}" for m in fall]
+    said = [f"{look(m).label} explains {explains[m]} of {len(comparison.studies)} at a fall of {fall[m]}" for m in fall]
     return f"orders that do well on average need not explain: {said[0]}, {said[1]}"
+
+
+def behind(comparison: Comparison) -> str:
+    """Other methods than attention's that do worse by removal than raw attention; how kinds of operators part."""
+    rows = _rows(comparison, "comprehensiveness").drop(CONTROL)
+    maps = set(comparison.verdict_shares.method)
+    worse = rows[~rows.index.isin(maps) & (rows["mean"] < rows["mean"]["raw_attention"])]
+    said = (
+        names(f"{look(name).label} ({signed(100 * row['mean'], 1)})" for name, row in worse.iterrows()) or "no method"
+    )
+    table = comparison.stability
+    table = table[table.ranked == "tokens"]
+    tau, same = table.kendall_tau, table.kind_a == table.kind_b
+    return (
+        f"of the methods by gradients or removal {said} does worse than raw attention; two content operators rank the "
+        f"tokens with τ {_range(tau[same])}, a content one and a renormalising one with τ {_range(tau[~same])}"
+    )
 
 
 def _rows(comparison: Comparison, metric: str) -> pd.DataFrame:

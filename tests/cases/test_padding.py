@@ -157,6 +157,7 @@ def test_a_knock_out_is_the_mask_with_one_more_key_hidden(form, implementation):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:deep_lift. with plain gradients")
 @pytest.mark.parametrize("form", ["rank 2", "additive", "boolean"])
 def test_every_method_gives_nothing_to_tokens_that_the_users_mask_hides(form):
     """Case 13: the answer cannot see tokens 4 and 5."""

@@ -86,7 +86,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
     """A quick stand-in for the page; gives the comparisons and commands that pages were made from."""
     made: list[tuple[Any, str]] = []
 
-    def write(comparison: Any, path: Path, *, command: str = "") -> Path:
+    def write(comparison: Any, path: Path, *, command: str = "", **_: Any) -> Path:
         made.append((comparison, command))
         comparison.save_tables(path.with_suffix(""))
         path.write_text("a page", "utf-8")

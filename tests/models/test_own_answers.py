@@ -339,6 +339,7 @@ def test_attention_times_gradient_sums_over_every_step(model: OwnModel):
     assert float(found.abs().max()) > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:'rollout' gave no answer on any of the 2 texts")
 def test_a_comparison_runs_and_says_that_rollout_does_not_apply(model: OwnModel):
     examples = [model.example(TEXT, answer=ANSWER), model.example("not bad", answer="pas mauvais")]
     methods = ["raw_attention", "attention_x_gradient", "input_x_gradient", "leave_one_out", "occlusion", "rollout"]

@@ -250,7 +250,7 @@ def test_all_methods_run_on_a_planted_model_where_attention_is_known_to_mislead(
 
 def test_every_finding_rests_on_rows_of_the_tables(two):
     found = findings(two)
-    assert {"attention", "removal", "agreement", "operators"} <= {finding.topic for finding in found}
+    assert {"attention", "removal", "agreement"} <= {finding.topic for finding in found}
     for finding in found:
         assert finding.claim.endswith(".") and len(finding.evidence)
     (attention,) = [f for f in found if f.topic == "attention"]
