@@ -96,3 +96,8 @@ def test_a_table_that_is_left_out_is_neither_written_nor_linked(one, tmp_path):
 def test_methods_are_written_as_people_write_them():
     assert named(["attcat", "attention_x_gradient"]) == "AttCAT and attention × gradient"
     assert all(label.strip() == label and label for label in PROPER.values())
+
+
+def test_no_more_maps_than_asked_for_are_on_the_page(one):
+    html = page(one, map_bytes=0)
+    assert "fill the page" in html and len(html) < len(page(one))
