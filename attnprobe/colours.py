@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.ticker import MaxNLocator
 
 from attnprobe.appearance import AGAINST, FOR, PAPER, WEIGHT
 
@@ -44,6 +46,16 @@ def _srgb(lab: np.ndarray) -> tuple[float, float, float]:
     channels = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * np.clip(linear, 0, None) ** (1 / 2.4) - 0.055)
     red, green, blue = np.clip(channels, 0, 1).tolist()
     return red, green, blue
+
+
+def quiet_scale(axes: Axes, n_ticks: int) -> None:
+    """The ticks of a heat map small and few, on its colour bar as well; its rows are named upright."""
+    if (scale := axes.collections[0].colorbar) is not None:
+        scale.locator = MaxNLocator(n_ticks)
+        scale.update_ticks()
+        scale.ax.tick_params(labelsize=7, length=2)
+    axes.tick_params(axis="both", labelsize=7, length=0)
+    axes.tick_params(axis="y", rotation=0)
 
 
 def diverging(root: bool = True) -> ListedColormap:

@@ -21,12 +21,11 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from attnprobe.appearance import BAND, BAND_LINE, INK, MAP_FROM, MAP_TO, MUTED, PAPER, number, signed
 from attnprobe.capture import Capture, head_numbers
-from attnprobe.colours import diverging, mixed, sequential
+from attnprobe.colours import diverging, mixed, quiet_scale, sequential
 from attnprobe.errors import InputError, nearest
 from attnprobe.head_clusters import of_stack
 from attnprobe.head_profile import HeadProfile
@@ -105,12 +104,7 @@ def _head_map(axes: Axes, profile: HeadProfile, frame: pd.DataFrame, name: str) 
         yticklabels=_steps(means.index),
         ax=axes,
     )
-    if (scale := axes.collections[0].colorbar) is not None:
-        scale.locator = MaxNLocator(4)
-        scale.update_ticks()
-        scale.ax.tick_params(labelsize=7, length=2)
-    axes.tick_params(axis="both", labelsize=7, length=0)
-    axes.tick_params(axis="y", rotation=0)
+    quiet_scale(axes, 4)
     axes.set_title("\n".join(textwrap.wrap(told.label, 30)), fontsize=9, color=INK, loc="left")
 
 

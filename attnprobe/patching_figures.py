@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attnprobe.appearance import BAND, BAND_LINE, INK, MUTED, PAPER, signed
-from attnprobe.colours import diverging
+from attnprobe.colours import diverging, quiet_scale
 from attnprobe.errors import InputError, nearest
 from attnprobe.heads.edges import Edges
 from attnprobe.heads.information_flow import InformationFlow
@@ -100,12 +100,7 @@ def _heatmap(axes: Axes, values: np.ndarray, labels: Sequence[str], *, numbered:
         cbar_kws={"aspect": 30, "pad": 0.02},
         ax=axes,
     )
-    if (scale := axes.collections[0].colorbar) is not None:
-        scale.locator = MaxNLocator(5)
-        scale.update_ticks()
-        scale.ax.tick_params(labelsize=7, length=2)
-    axes.tick_params(axis="both", labelsize=7, length=0)
-    axes.tick_params(axis="y", rotation=0)
+    quiet_scale(axes, 5)
     axes.xaxis.label.set_fontsize(8)
     axes.yaxis.label.set_fontsize(8)
 

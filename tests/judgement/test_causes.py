@@ -48,7 +48,7 @@ def of_variant(family: str, number: int) -> tuple[Causes, dict[str, bool | None]
     found = variant(family, number)
     made = found.made
     target = made.model.resolve(made.example, made.target)
-    asked = {"n_orders": 8, "seed": number, "data": found.others, "tolerance": None}
+    asked = {"seed": number, "data": found.others}  # eight orders alone may never draw what turns an OR off
     effects, _ = effects_under(made.model, made.example, target, ("mean", "resample"), **asked)
     scores = torch.ones(made.example.n_tokens)
     return find_causes(made.model, made.example, target, scores, effects=effects, data=found.others), built_in(found)
@@ -165,7 +165,7 @@ def test_more_tokens_than_directions_of_value_alone_are_no_cause(name):
 
 @pytest.mark.parametrize(
     "family",
-    ["P1", "P1c", "P2", "P3", "P5", "P7", "P9", "P10", "P11", "P12", "P15", "P19", "P20", "copying", "retrieval"],
+    ["P1", "P1c", "P2", "P3", "P5", "P6", "P7", "P9", "P10", "P11", "P12", "P15", "P19", "P20", "copying", "retrieval"],
 )
 def test_random_variants_show_the_causes_that_they_were_built_with_and_no_others(family):
     found, truth = of_variant(family, 500)

@@ -1,7 +1,7 @@
 """Rows to a batch of the model's own inputs, with embeddings put in at the embedding module."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -31,7 +31,9 @@ def model_inputs(model: "HuggingFaceModel", rows: Sequence[Row]) -> tuple[dict[s
             looked_up[id(example)] = model.embed(example)
         return looked_up[id(example)]
 
-    real = [_real(model, row, embed) for row in rows]
+    # Once a batch: whether they still hold is asked of every parameter.
+    fillers = model.fillers if any(row.fills for row in rows) else {}
+    real = [_real(model, row, embed, fillers) for row in rows]
     inputs = _alike([_inputs(row) for row in real])
     _check_mask(model, inputs[0])
     device = input_device(model.module)
@@ -120,13 +122,15 @@ def _check_mask(model: "HuggingFaceModel", inputs: dict[str, Any]) -> None:
         )
 
 
-def _real(model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor]) -> Row:
+def _real(
+    model: "HuggingFaceModel", row: Row, embed: Callable[[Example], Tensor], fillers: Mapping[str, Tensor]
+) -> Row:
     """A removal that fills becomes embeddings, so that ids (positions, padding) stay as they were."""
     row.need_inputs()
     if not row.fills:
         return row
     embeddings = embed(row.example) if row.embeddings is None else row.embeddings
-    return fill(row, embeddings, stand_in(row, model.fillers, model.name))
+    return fill(row, embeddings, stand_in(row, fillers, model.name))
 
 
 def _inputs(row: Row) -> dict[str, Any]:

@@ -82,6 +82,8 @@ def _why_not(name: str, local: bool, error: Exception) -> str:
     if local:
         return f"the folder {name} could not be loaded: {first}"
     hint = _neighbour(Path(name)) if "/" not in name else ""
+    if name.startswith("attnprobe/"):
+        hint = ", the model that comes with attnprobe is attnprobe/sentiment"
     return f"no model '{name}': it is no folder here{hint}, and could not be had as a Hub id ({first})"
 
 
