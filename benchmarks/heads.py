@@ -4,14 +4,16 @@ Run: .venv/bin/python benchmarks/heads.py   (writes benchmarks/HEADS.md)
 
 Zero ablation of 12 x 12 heads, d 768, 64 tokens, the target at one position, one thread. The bar is a ratio within one
 run: CPU time of the whole question, recorded pass and proof included, over 144 times that of a forward pass of a single
-row by the model's own code on sdpa. The single row is timed before and after; the smaller time counts, which is the
-stricter one. Parameters are random: the time does not depend on what a model learned.
+row by the model's own code on sdpa. Single rows are timed before and behind each question, and medians are compared:
+of times so different in length the shortest would favour the short ones, which catch a machine's quiet moments.
+Parameters are random: the time does not depend on what a model learned.
 """
 
 import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -28,6 +30,8 @@ from benchmarks.compare import machine, table
 
 RESULTS = Path(__file__).parent / "HEADS.md"
 N_TOKENS, BAR = 64, 0.35
+# Single rows timed before a question, and as many behind it.
+AROUND = 12
 _SIZE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -39,14 +43,11 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-def cpu_time(run: Callable[[], Any], repetitions: int) -> float:
-    """The shortest CPU time of some runs, in seconds."""
-    times = []
-    for _ in range(repetitions):
-        started = time.process_time()
-        run()
-        times.append(time.process_time() - started)
-    return min(times)
+def cpu_time(run: Callable[[], Any]) -> float:
+    """CPU time of one run, in seconds."""
+    started = time.process_time()
+    run()
+    return time.process_time() - started
 
 
 def rows_of(model: Model, example: Any) -> list[Row]:
@@ -78,9 +79,13 @@ def measure(name: str, repetitions: int) -> dict[str, Any]:
         return answers
 
     single()
-    before = cpu_time(single, 4 * repetitions)
-    seconds = cpu_time(question, repetitions)
-    row = min(before, cpu_time(single, 4 * repetitions))
+    question()
+    rows_alone, questions = [], []
+    for _ in range(repetitions):
+        rows_alone += [cpu_time(single) for _ in range(AROUND)]
+        questions.append(cpu_time(question))
+        rows_alone += [cpu_time(single) for _ in range(AROUND)]
+    row, seconds = median(rows_alone), median(questions)
     with Meter() as meter:
         found = question()
     some = range(0, len(rows), 5)
@@ -100,7 +105,7 @@ def measure(name: str, repetitions: int) -> dict[str, Any]:
 def main() -> None:
     """Measure and write HEADS.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
     measured = pd.DataFrame([measure(name, given.repetitions) for name in MODELS])
@@ -109,13 +114,13 @@ def main() -> None:
             "# What silencing every head costs\n",
             "Made by `.venv/bin/python benchmarks/heads.py`.\n",
             f"Machine: {machine()}; one thread. 12 x 12 heads, d 768, {N_TOKENS} tokens, float32, the target at one "
-            f"position. The bar is {BAR} of 144 single-row passes, in CPU time within one run; the error is the "
-            "largest difference to plain rows run one at a time (every fifth), of the largest answer.\n",
+            f"position. The bar is {BAR} of 144 single-row passes, medians of CPU times within one run; the error is "
+            "the largest difference to plain rows run one at a time (every fifth), of the largest answer.\n",
             table(measured),
             "",
             "Rows begin at the layer that they edit: what lies below was recorded once, and in the edited layer the "
             "queries, keys and values too. Behind the last attention only the read position runs. Recording and proof "
-            "take about four of the 144 rows.\n",
+            "take about three of the 144 rows.\n",
         ]
     )
     RESULTS.write_text(text, encoding="utf-8")

@@ -40,7 +40,8 @@ class Tape:
     edits: run on every batch row, in order. row_edits: instead, the edits of each batch row. n_rows: how many batch
     rows the input has, checked where it is given. differentiable: z must be computed from the recorded weights, so
     that gradients reach them. numerics: how a route that has the choice computes the weights ("delegate": the model's
-    own eager function; "own": from the formula).
+    own eager function; "own": from the formula). watch: whether the model is looked through for attention that it
+    computes by hand and for what cannot be captured; not where a pass just before has shown that there is none.
     """
 
     edits: Sequence[Edit] = ()
@@ -51,6 +52,7 @@ class Tape:
     differentiable: bool = False
     check: bool = True
     numerics: str = "delegate"
+    watch: bool = True
     sites: list[Site] = field(default_factory=list)
     reduced: list[tuple[Place, dict[str, Tensor]]] = field(default_factory=list)
     proofs: list[SiteProof] = field(default_factory=list)

@@ -137,8 +137,8 @@ def test_behind_the_last_attention_only_the_read_position_runs():
             targets(model, rows, target)
     finally:
         del model.module.lm_head.forward
-    # Recorded once, tried once as a plain pass; then a batch and a witness that prove it, and a batch a layer.
-    assert shapes == [(1, 12), (1, 12), (2, 1), (1, 1), (4, 1), (4, 1), (4, 1)]
+    # Recorded once; an edited row as a plain pass, and resumed; then a batch a layer.
+    assert shapes == [(1, 12), (1, 12), (1, 1), (4, 1), (4, 1), (4, 1)]
 
 
 class Leaky(nn.Module):

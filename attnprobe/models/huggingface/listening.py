@@ -1,7 +1,7 @@
 """The block in which attention passes a tape on every route; nothing is left changed behind it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
 
     def next_pass(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         if running() is tape:
-            check_conditions(module)
+            if tape.watch:
+                check_conditions(module)
             ids = given.get("input_ids", args[0] if args else None)
             recorder.n_tokens = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
@@ -42,7 +43,13 @@ def listening(module: nn.Module, tape: Tape) -> Iterator[ByHand]:
     by_hand = ByHand(tape, runs, recorder)
     handle = module.register_forward_pre_hook(next_pass, with_kwargs=True)
     try:
-        block = recording(tape), routed(module), runs.watching(computing(module)), recorder.watching(), by_hand
+        block: list[AbstractContextManager[Any]] = [
+            recording(tape),
+            routed(module),
+            runs.watching(computing(module)),
+            recorder.watching(),
+        ]
+        block += [by_hand] if tape.watch else []
         with uncompiled(), ExitStack() as stack:
             for part in block:
                 stack.enter_context(part)
