@@ -25,12 +25,14 @@ _HOMES = {
     "Scores": "methods",
     "Site": "site",
     "Target": "target",
+    "View": "viewer.viewing",
     "agreement": "metrics",
     "attribute": "attributing",
     "compare": "comparison",
     "faithfulness": "metrics",
     "find_causes": "judgement.causes",
     "findings": "finding",
+    "from_scores": "exchange",
     "gate": "intervention",
     "head_card": "card",
     "head_effect": "heads.measuring",
@@ -61,6 +63,7 @@ _HOMES = {
     "swap": "swapping",
     "swapped": "attention_swap",
     "uniform": "intervention",
+    "view": "viewer.viewing",
     "zero_value": "intervention",
 }
 
@@ -80,6 +83,7 @@ if TYPE_CHECKING:
     from attnprobe.comparison import compare as compare
     from attnprobe.errors import AttnprobeError as AttnprobeError
     from attnprobe.example import Example as Example
+    from attnprobe.exchange import from_scores as from_scores
     from attnprobe.finding import Finding as Finding
     from attnprobe.finding import findings as findings
     from attnprobe.head_profile import HeadProfile as HeadProfile
@@ -120,6 +124,8 @@ if TYPE_CHECKING:
     from attnprobe.sufficient import sufficient_heads as sufficient_heads
     from attnprobe.swapping import swap as swap
     from attnprobe.target import Target as Target
+    from attnprobe.viewer.viewing import View as View
+    from attnprobe.viewer.viewing import view as view
 
 
 def __getattr__(name: str) -> Any:

@@ -17,11 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from attnprobe.appearance import AGAINST, BAND, MAP_FROM, MAP_TO, MUTED
+from attnprobe.appearance import AGAINST, BAND, MAP_FROM, MAP_TO, MUTED, literal
 from attnprobe.colours import sequential
 from attnprobe.errors import InputError
+from attnprobe.figure_files import lettered
 
-CELL = 0.26  # inches
+CELL, LETTER = 0.26, 0.08  # inches
+UPRIGHT = 3  # letters of a name that find room below a column; longer ones are turned
 
 
 def alignment_picture(
@@ -43,27 +45,32 @@ def alignment_picture(
             f"weights of {tuple(weights.shape)} do not fit {len(outputs)} outputs and {len(inputs)} inputs; "
             "of a batch or of heads choose one: weights[0, 0]"
         )
-    axes = ax or _new(CELL * len(inputs) + 2.2, CELL * len(outputs) + 1.2)
-    sns.heatmap(
-        weights.detach().double().cpu().numpy(),
-        vmin=0,
-        vmax=1,
-        cmap=sequential(MAP_TO, MAP_FROM),
-        square=True,
-        linewidths=0.5,
-        linecolor=BAND,
-        xticklabels=[_shown(token) for token in inputs],
-        yticklabels=[_shown(token) for token in outputs],
-        cbar_kws={"label": "weight", "shrink": 0.7},
-        ax=axes,
-    )
+    longest = max(map(len, inputs))
+    with lettered([*inputs, *outputs]):
+        across = CELL * len(inputs) + 2.0 + LETTER * max(map(len, outputs))
+        axes = ax or _new(across, CELL * len(outputs) + 1.2 + LETTER * max(0, longest - UPRIGHT))
+        sns.heatmap(
+            weights.detach().double().cpu().numpy(),
+            vmin=0,
+            vmax=1,
+            cmap=sequential(MAP_TO, MAP_FROM),
+            square=True,
+            linewidths=0.5,
+            linecolor=BAND,
+            xticklabels=[_shown(token) for token in inputs],
+            yticklabels=[_shown(token) for token in outputs],
+            cbar_kws={"label": "weight", "shrink": 0.7},
+            ax=axes,
+        )
     for (top, bottom), (left, right) in (boxes or {}).items():
         frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=AGAINST, linewidth=1.5)
         frame.set_clip_on(False)
         axes.add_patch(frame)
     axes.set(xlabel="input", ylabel="output")
-    axes.set_title(title, fontsize=9, color=MUTED, loc="left")
+    axes.set_title(literal(title), fontsize=9, color=MUTED, loc="left")
     axes.tick_params(axis="both", rotation=0, length=0)
+    for label in axes.get_xticklabels() if longest > UPRIGHT else ():
+        label.set(rotation=60, ha="right", rotation_mode="anchor")
     return axes
 
 
@@ -73,4 +80,4 @@ def _new(width: float, height: float) -> Axes:
 
 
 def _shown(token: str) -> str:
-    return "␣" if token == " " else token
+    return "␣" if token == " " else literal(token)

@@ -43,6 +43,19 @@ class Look:
     filled: bool = True
 
 
+# Marks of the shapes in matplotlib, and the colours of close relatives, light and dark.
+MARKERS = {
+    **{"circle": "o", "diamond": "D", "up": "^", "square": "s", "down": "v"},
+    **{"cross": "P", "hexagon": "h", "pentagon": "p", "star": "*"},
+}
+GREY, PURPLE, PLUM = ("#7c8089", "#e9e6f1"), ("#633b97", "#7a70f3"), ("#502347", "#c76181")
+GREEN, OCHRE, TEAL = ("#002b00", "#78ef79"), ("#a87320", "#b29e30"), ("#196a5f", "#38b1e0")
+
+
+def _drawn(label: str, short: str, shape: str, colours: tuple[str, str], filled: bool = True) -> Look:
+    return Look(label, short, shape, MARKERS[shape], *colours, filled=filled)
+
+
 LOOKS: Mapping[str, Look] = {
     "raw_attention": Look("Raw attention", "Attention", "circle", "o", "#7c8089", "#e9e6f1"),
     "rollout": Look("Rollout", "Rollout", "diamond", "D", "#633b97", "#7a70f3"),
@@ -56,6 +69,30 @@ LOOKS: Mapping[str, Look] = {
     "value_norms": Look("Value norms", "Val. norms", "hexagon", "h", "#7c8089", "#e9e6f1", filled=False),
     "chefer_2021b": Look("Chefer 2021b", "Chefer b", "up", "^", "#502347", "#c76181", filled=False),
     "attn_lrp": Look("AttnLRP", "AttnLRP", "pentagon", "p", "#002b00", "#78ef79", filled=False),
+    "attention_flow": _drawn("Attention flow", "Attn flow", "hexagon", PURPLE),
+    "value_norms_residual": _drawn("Value norms residual", "Val. norms r", "hexagon", GREY),
+    "effective_attention": _drawn("Effective attention", "Effective", "square", GREY, False),
+    "globenc": _drawn("GlobEnc", "GlobEnc", "pentagon", PURPLE, False),
+    "alti": _drawn("ALTI", "ALTI", "square", PURPLE, False),
+    "decompx": _drawn("DecompX", "DecompX", "cross", PURPLE),
+    "grad_sam": _drawn("Grad-SAM", "Grad-SAM", "down", PLUM),
+    "attcat": _drawn("AttCAT", "AttCAT", "hexagon", PLUM),
+    "attention_integrated_gradients": _drawn("Attention integrated gradients", "Attn int. gr", "square", PLUM),
+    "chefer_2021a": _drawn("Chefer 2021a", "Chefer a", "pentagon", PLUM, False),
+    "cp_lrp": _drawn("CP-LRP", "CP-LRP", "pentagon", GREEN),
+    "saliency": _drawn("Saliency", "Saliency", "diamond", GREEN, False),
+    "smooth_grad": _drawn("SmoothGrad", "SmoothGrad", "diamond", GREEN),
+    "gradient_shap": _drawn("GradientSHAP", "GradientSHAP", "hexagon", GREEN),
+    "deep_lift": _drawn("DeepLIFT", "DeepLIFT", "up", GREEN, False),
+    "layer_conductance": _drawn("Layer conductance", "Conductance", "circle", GREEN, False),
+    "knock_out": _drawn("Knock out", "Knock out", "diamond", OCHRE),
+    "atman": _drawn("AtMan", "AtMan", "hexagon", OCHRE, False),
+    "lime": _drawn("LIME", "LIME", "circle", TEAL),
+    "kernel_shap": _drawn("KernelSHAP", "KernelSHAP", "diamond", TEAL),
+    "shapley_exact": _drawn("Shapley values, exact", "Shapley ex.", "cross", TEAL, False),
+    "owen": _drawn("Owen values", "Owen", "square", TEAL, False),
+    "rise": _drawn("RISE", "RISE", "hexagon", TEAL),
+    "sparse_surrogate": _drawn("Sparse surrogate", "Surrogate", "pentagon", TEAL, False),
     "random_scores": Look("Random scores", "Random", "circle", "o", "#565c67", "#a8afbb", filled=False),
 }
 # Which six are shown where more would be too many to tell apart.
@@ -84,6 +121,15 @@ def look(method: str) -> Look:
     return LOOKS.get(method) or Look(
         label, label if len(label) <= 12 else label[:11] + "…", "star", "*", INK, "#eef0f4"
     )
+
+
+def literal(text: str) -> str:
+    """A text for a figure, with the sign that would begin a formula there as it is.
+
+    >>> print(literal("$5 or $6"))
+    \\$5 or \\$6
+    """
+    return text.replace("$", r"\$")
 
 
 def inline(method: str) -> str:

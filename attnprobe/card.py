@@ -1,8 +1,7 @@
 """head_card(): all that is known of one head on one text: its map, scores, effects, words, and heads like it."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,8 @@ EFFECTS = ("zero_ablation", "gate_gradient", "direct_logit")
 CAUSAL_PROBES = ("induction", "copying")  # of models that read random tokens as they come
 MOST_COMPOSED = 256  # heads of a stack, beyond which composition with all of them takes too long unless asked for
 SAME = 1e-9  # numbers that lie closer together are one number
+IN_CALL = "words='embedding'"  # where a message goes on to what a function takes and a card does not
+IN_PYTHON = "; in Python ov_top_tokens(…, words='embedding') compares with input embeddings instead"
 N_WORDS = 4  # tokens of the text whose OV words are shown
 
 
@@ -37,11 +38,12 @@ N_WORDS = 4  # tokens of the text whose OV words are shown
 class HeadCard:
     """One head of a model on one example.
 
-    weights: its map; queries, keys: what stands along its sides. scores: score, label, form, unit, value, rank (1: the
-    highest of n_heads heads of its stack; of effects the largest, whatever the direction), n_heads, mean (of those),
-    differs (whether these heads do). words: token, rank, word, logit: what the head adds to logits where it looks
-    at a token of the text. like_scores, like_maps: head, distance. partners: score, direction, head, value. notes: what
-    there is no answer to, and why.
+    weights: its map; queries, keys: what stands along its sides. scores: score, label, form, unit, sign (what an effect
+    above 0 means), value, rank (1: the highest of n_heads heads of its stack; of effects the largest, whatever the
+    direction), n_heads, mean (of those), chance (what even attention scores), signed (whether it can fall below 0),
+    differs (whether these heads do). words: token, rank (1: the most raised), word, logit: what the head adds to logits
+    where it looks at a token of the text. like_scores,
+    like_maps: head, distance. partners: score, direction, head, value. notes: what there is no answer to, and why.
     """
 
     head: Head
@@ -98,7 +100,7 @@ def head_card(
     """The card of one head on one example; k: how many heads and words are named of each kind.
 
     head: "5.1", (5, 1), "L5H1", "decoder.cross.5.1". scores, effects: as `profile`. composition: None for stacks of up
-    to 256 heads. What has no answer (a model without an unembedding has no words) is a note of the card.
+    to 256 heads. What has no answer (a model without an unembedding has no words), or fails, is a note of the card.
     Errors: `InputError` for a head that is not there, with the range, and for an example that cannot be read.
     """
     model = load(model)
@@ -113,11 +115,10 @@ def head_card(
     told = _Notes()
     probes = CAUSAL_PROBES if kind_of(model, example) == "causal" else ()
     found = profile(model, [example], scores, effects, probes, goal, stack=stack.name, kind=stack.kind, progress=False)
-    words = partner = pd.DataFrame()
-    with told.noting("OV words"):
-        words = _words(model, where, capture, weights, k)
-    with told.noting("composition"):
-        partner = _partners(model, stack, where, composition, k)
+    words = told.noting("OV words", lambda: _words(model, where, capture, weights, k), IN_PYTHON)
+    partner = told.noting("composition", lambda: _partners(model, stack, where, composition, k))
+    like_scores = told.noting("heads with like scores", lambda: like_by_scores(found, where, k))
+    like_maps = told.noting("heads with like maps", lambda: like_by_maps(capture, where, k))
     return HeadCard(
         head=where,
         model=model.name,
@@ -128,8 +129,8 @@ def head_card(
         keys=keys,
         scores=_scores(found, where),
         words=words,
-        like_scores=like_by_scores(found, where, k),
-        like_maps=like_by_maps(capture, where, k),
+        like_scores=like_scores,
+        like_maps=like_maps,
         partners=partner,
         notes=(*(warning.removeprefix("example 0, ") for warning in found.warnings), *told.said),
         profile=found,
@@ -142,13 +143,17 @@ class _Notes:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    @contextmanager
-    def noting(self, what: str) -> Iterator[None]:
-        """A refusal within the block becomes a note."""
+    def noting(self, what: str, ask: Callable[[], pd.DataFrame], hint: str = "") -> pd.DataFrame:
+        """The answer; a refusal becomes a note, and so does whatever else goes wrong, beside an empty table."""
         try:
-            yield
+            return ask()
         except AttnprobeError as error:
-            self.said.append(f"{what}: {error}")
+            told = str(error)
+            at = told.find(IN_CALL)
+            self.said.append(f"{what}: {told[:at].rstrip(';. ') + hint if hint and at >= 0 else told}")
+        except Exception as error:  # a score may be anybody's: the rest of the card goes on
+            self.said.append(f"{what}: {type(error).__name__}: {error}")
+        return pd.DataFrame()
 
 
 def _map(capture: Capture, head: Head) -> Float[Tensor, "query key"]:
@@ -181,8 +186,23 @@ def _scores(found: HeadProfile, head: Head) -> pd.DataFrame:
         rank = 1 + int((sizes > sizes[mine] + SAME).sum())
         value, mean = float(values[mine]), float(values.mean())
         differs = bool(values.max() - values.min() > SAME)
-        rows.append((name, told.label, told.form, told.unit, value, rank, len(values), mean, differs))
-    columns = ["score", "label", "form", "unit", "value", "rank", "n_heads", "mean", "differs"]
+        chance, unit = float(found.chance_of(name)[mine]), found.unit_of(name)
+        facts = (name, told.label, told.form, unit, told.sign)
+        rows.append((*facts, value, rank, len(values), mean, chance, told.low != 0, differs))
+    columns = [
+        "score",
+        "label",
+        "form",
+        "unit",
+        "sign",
+        "value",
+        "rank",
+        "n_heads",
+        "mean",
+        "chance",
+        "signed",
+        "differs",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 

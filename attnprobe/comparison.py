@@ -15,6 +15,7 @@ from attnprobe.errors import InputError
 from attnprobe.fingerprint import fingerprint
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter
+from attnprobe.other_attention import counterfactuals
 from attnprobe.planning import Plan, plan_of
 from attnprobe.provenance import provenance
 from attnprobe.resuming import Shelf
@@ -24,7 +25,7 @@ from attnprobe.target import Target, as_target
 
 TABLES = (
     *("operators", "agreement", "faithfulness", "positions", "curves", "tests", "stability"),
-    *("verdicts", "verdict_evidence", "verdict_shares", "checks", "costs", "failures"),
+    *("verdicts", "verdict_evidence", "verdict_shares", "counterfactuals", "checks", "costs", "failures"),
 )
 
 
@@ -45,8 +46,10 @@ class Comparison:
     difference, statistic, p, p_holm, effect, effect_name. stability: ranked, metric, operator_a, kind_a, operator_b,
     kind_b, kendall_tau, low, high, spearman, spearman_low, spearman_high, n. verdicts: of each attention-derived map on
     each example, with what speaks against and causes; verdict_evidence: the same by operator; verdict_shares: of the
-    set, and the map beside random orders. checks: check, where, value, tolerance, passed, n. costs: method,
-    forward_passes, backward_passes, seconds. failures: example_index, method (or "judging by removal"), error.
+    set, and the map beside random orders. counterfactuals: a text for which another attention was looked for: how far
+    it and the answer were moved (`other_attention.OtherAttention`). checks: check, where, value, tolerance, passed, n.
+    costs: method, forward_passes, backward_passes, seconds. failures: example_index, method (or "judging by removal",
+    "verdicts", "counterfactual attention"), error.
     """
 
     model: Mapping[str, Any]
@@ -65,6 +68,7 @@ class Comparison:
     checks: pd.DataFrame = field(repr=False)
     costs: pd.DataFrame = field(repr=False)
     failures: pd.DataFrame = field(repr=False)
+    counterfactuals: pd.DataFrame = field(repr=False, default_factory=lambda: counterfactuals([], []))
     provenance: Mapping[str, str] = field(repr=False, default_factory=dict)
     seconds: float = 0.0
 
@@ -99,15 +103,21 @@ class Comparison:
             paths.append(folder / f"{name}.csv")
         return paths
 
-    def report(self, path: str | Path, *, command: str = "", **options: Any) -> Path:
+    def report(
+        self, path: str | Path, *, format: str | Sequence[str] | None = None, command: str = "", **options: Any
+    ) -> Path:
         """Write one self-contained page, and its tables as CSV into the folder of its name; gives the page's path.
 
+        format: html, pdf, md, json, csv, parquet, or several of them; each gets the name of `path` with its own ending,
+        csv and parquet the folder of that name, and the path of the first is given back. None: by the ending of `path`.
         command: what made the comparison. options: summary, sentences of your own for the top of the page; without,
         names of tables that are not written; map_bytes, how much of the attention maps the page carries. Errors:
-        `InputError` where the page cannot be written, or a table does not exist.
+        `InputError` where a page cannot be written or a table does not exist; one format that cannot be made loses
+        nothing of the others.
         """
-        # By name, since imports only go down: the page is built on the floor above.
-        page: Path = importlib.import_module("attnprobe.report").write(self, Path(path), command=command, **options)
+        # By name, since imports only go down: pages are built on the floor above.
+        formats = importlib.import_module("attnprobe.report.formats")
+        page: Path = formats.report(self, Path(path), format=format, command=command, **options)
         return page
 
 
@@ -124,6 +134,7 @@ def compare(
     seed: int = 0,
     oracle: bool = True,
     verdicts: bool = True,
+    counterfactual: bool = False,
     progress: bool = True,
     folder: str | Path | None = None,
     resume: bool = True,
@@ -137,7 +148,9 @@ def compare(
     first (None: [MASK], the mean embedding, attention_mask, as far as the model has them); of several, one that does
     not work on an example leaves it to the others, as `operators` of the result says. n_random: random orders an
     example, 0 or more. oracle: whether the best order is searched for under each operator, at about the square of the
-    number of tokens in passes. verdicts: whether attention-derived maps are judged as explanations. folder: where
+    number of tokens in passes. verdicts: whether attention-derived maps are judged as explanations. counterfactual:
+    whether another attention with the same answer is looked for on each, at some 350 forward and 300 backward passes
+    each. folder: where
     finished examples are kept; the same call goes on there where it was interrupted (resume=False: begins anew).
     Errors: `InputError` before any method runs for what is unknown, unreadable, not there or does not work, or a folder
     with another comparison. A method that fails is a row in `failures`; one that fails on all texts is warned of.
@@ -146,9 +159,20 @@ def compare(
     _check_folder(folder)
     plan = plan_of(load(model), examples, methods, as_target(target), options or {}, operators)
     settings = replace(settings, operator=plan.operators[0], operators=plan.operators, target=str(plan.target))
-    shelf = _shelf(folder, plan, settings, verdicts, resume)
+    # Named only where it was asked for, so that folders from before go on.
+    more = {"verdicts": verdicts, "oracle": oracle, **({"counterfactual": True} if counterfactual else {})}
+    shelf = None if folder is None else Shelf.opened(Path(folder), plan, fingerprint(plan, settings, **more), resume)
     with Meter() as meter:
-        studies, failures = run(plan, settings, shelf, verdicts=verdicts, progress=progress)
+        studies, failures = run(
+            plan, settings, shelf, verdicts=verdicts, progress=progress, counterfactual=counterfactual
+        )
+    return _result(plan, settings, studies, failures, meter.seconds)
+
+
+def _result(
+    plan: Plan, settings: Settings, studies: list[Study], failures: list[tuple[int, str, str]], seconds: float
+) -> Comparison:
+    """The comparison of what was found; `InputError` where that is nothing."""
     if not any(study.attributions for study in studies):
         raise InputError(f"no method gave an answer; the first said: {failures[0][2] if failures else 'nothing'}")
     _warn_of_dropped(plan, studies, failures)
@@ -157,7 +181,7 @@ def compare(
         studies=tuple(studies),
         settings=settings,
         provenance=provenance(),
-        seconds=meter.seconds,
+        seconds=seconds,
         failures=pd.DataFrame(failures, columns=["example_index", "method", "error"]),
         **_tables(plan, studies, settings),
     )
@@ -169,7 +193,7 @@ def _warn_of_dropped(plan: Plan, studies: Sequence[Study], failures: Sequence[tu
     for name in (entry.name for entry, _ in plan.entries if entry.name not in answered):
         said = next((error for _, method, error in failures if method == name), "")
         warnings.warn(
-            f"'{name}' gave no answer on any of the {len(studies)} texts, and is left out: {said}", stacklevel=3
+            f"'{name}' gave no answer on any of the {len(studies)} texts, and is left out: {said}", stacklevel=4
         )
 
 
@@ -188,6 +212,7 @@ def _tables(plan: Plan, studies: list[Study], settings: Settings) -> dict[str, p
         "verdicts": verdicts,
         "verdict_evidence": verdict_tables.evidence(studies),
         "verdict_shares": verdict_tables.shares(verdicts),
+        "counterfactuals": counterfactuals([s.example.text for s in studies], [s.other for s in studies]),
         "checks": tables.checks(studies),
         "costs": tables.costs(studies),
     }
@@ -200,12 +225,3 @@ def _check_folder(folder: str | Path | None) -> None:
     there = next((path for path in (Path(folder), *Path(folder).parents) if path.exists()), Path())
     if not there.is_dir():
         raise InputError(f"folder={str(folder)!r}: {there} is a file; give a folder, or a path where there is nothing")
-
-
-def _shelf(folder: str | Path | None, plan: Plan, settings: Settings, verdicts: bool, resume: bool) -> Shelf | None:
-    """Where finished examples go, and come from."""
-    if folder is None:
-        return None
-    return Shelf.opened(
-        Path(folder), plan, fingerprint(plan, settings, verdicts=verdicts, oracle=settings.oracle), resume
-    )

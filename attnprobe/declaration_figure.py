@@ -9,7 +9,8 @@
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnprobe.appearance import BAND, BAND_LINE, FOR, INK, MAP_FROM, MAP_TO, MUTED, look, number, scientific
+from attnprobe.appearance import BAND, BAND_LINE, FOR, INK, MAP_FROM, MAP_TO, MUTED, literal, look, number, scientific
 from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError
 from attnprobe.models.declaration.corpus import SENTENCES, words
@@ -103,8 +104,8 @@ def attribution_panels(
             square=True,
             linewidths=0.5,
             linecolor=BAND,
-            xticklabels=list(tokens),
-            yticklabels=list(tokens),
+            xticklabels=list(map(literal, tokens)),
+            yticklabels=list(map(literal, tokens)),
             cbar_kws={"label": "share of the row", "shrink": 0.7},
             ax=panel,
         )
@@ -128,11 +129,23 @@ def runs_picture(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     axes = ax or Figure(figsize=(9.0, 4.2), layout="constrained").add_subplot()
     groups = list(dict.fromkeys(long.runs))
     colours = dict(zip(groups, [INK, FOR, BAND_LINE, MUTED], strict=False))
-    sns.stripplot(long, x="value", y="weight", hue="runs", dodge=True, jitter=0.12, palette=colours, ax=axes)
+    with _same_draws():
+        sns.stripplot(long, x="value", y="weight", hue="runs", dodge=True, jitter=0.12, palette=colours, ax=axes)
     axes.set(xlabel="attention weight, 0 to 1; a dot a run", ylabel="", xlim=(-0.03, 1.03))
     axes.legend(title="", frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     sns.despine(ax=axes)
     return axes
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    """Within, numpy's own random numbers, by which seaborn moves dots apart, are the same each time."""
+    state = np.random.get_state()
+    np.random.seed(0)
+    try:
+        yield
+    finally:
+        np.random.set_state(state)
 
 
 def _turn(axes: Axes) -> None:

@@ -1,12 +1,12 @@
 """Figures of a comparison's tables, in the names, shapes and colours of the page: tables in, axes out.
 
-To show one in a notebook, end a cell with `axes.figure`; to save one, `axes.figure.savefig(path)`. `ax=` draws into
-axes of your own. No figure is one of pyplot's, so there is nothing to close and `plt.show()` does not show it.
+To show one in a notebook, end a cell with `axes.figure`; `figure_files.save` writes one as PNG, SVG or PDF. `ax=` draws
+into axes of your own. No figure is one of pyplot's, so there is nothing to close and `plt.show()` does not show it.
 
 >>> from attnprobe import compare
->>> from attnprobe.figures import faithfulness_bars
+>>> from attnprobe.figure_files import save
 >>> axes = faithfulness_bars(compare(model, texts).faithfulness)     # doctest: +SKIP
->>> axes.figure.savefig("faithfulness.svg")                          # doctest: +SKIP
+>>> save(axes, "faithfulness.svg", "faithfulness.png")               # doctest: +SKIP
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,7 @@ from attnprobe.appearance import (
     MAP_TO,
     MUTED,
     PAPER,
+    literal,
     look,
     main_six,
     number,
@@ -37,6 +38,7 @@ from attnprobe.appearance import (
 from attnprobe.attribution import Attribution
 from attnprobe.colours import diverging, sequential
 from attnprobe.errors import InputError
+from attnprobe.figure_files import lettered
 
 RANDOM = "random orders"
 
@@ -216,20 +218,21 @@ def attention_map(
         raise InputError(
             f"{len(rows)} row names and {len(columns)} column names do not fit weights of shape {tuple(weights.shape)}"
         )
-    axes = ax or _new(max(4.0, 1.5 + 0.28 * len(columns)), max(3.2, 1.2 + 0.26 * len(rows)))
     values = weights.detach().float().cpu().numpy()
-    most = max(1.0, float(np.nanmax(values)))
-    sns.heatmap(
-        values,
-        vmin=0,
-        vmax=most,
-        cmap=sequential(MAP_TO, MAP_FROM),
-        square=True,
-        xticklabels=columns,
-        yticklabels=rows,
-        cbar_kws={"label": "weight (colour: square root)"},
-        ax=axes,
-    )
+    with lettered([*rows, *columns]):
+        room = 0.08 * max(map(len, [*rows, *columns]))
+        axes = ax or _new(max(4.0, 1.2 + room + 0.28 * len(columns)), max(3.2, 0.8 + room + 0.26 * len(rows)))
+        sns.heatmap(
+            values,
+            vmin=0,
+            vmax=max(1.0, float(np.nanmax(values))),
+            cmap=sequential(MAP_TO, MAP_FROM),
+            square=True,
+            xticklabels=list(map(literal, columns)),
+            yticklabels=list(map(literal, rows)),
+            cbar_kws={"label": "weight (colour: square root)"},
+            ax=axes,
+        )
     axes.set(xlabel="token looked at", ylabel="token that looks")
     axes.tick_params(axis="y", rotation=0)
     _turn(axes, 60)
@@ -272,7 +275,8 @@ def token_scores(
         ]
     )
     tokens = rows.drop_duplicates("token_index").sort_values("token_index").piece
-    axes = ax or _new(max(6.8, 2 + 0.5 * len(tokens)), 1.2 + 0.4 * len(methods))
+    below = max(1.2, 0.6 + 0.08 * max(map(len, tokens)))  # the names below, and the note above
+    axes = ax or _new(max(6.8, 2 + 0.5 * len(tokens)), below + 0.4 * len(methods))
     options: dict[str, Any] = {"fmt": "", "linewidths": 2, "cbar": False, "annot": words, "ax": axes}
     with_direction = np.repeat(directed[:, None], len(tokens), axis=1)
     for mask, low, colours in ((~with_direction, -FULL_SHARE, diverging()), (with_direction, 0, sequential())):
@@ -286,7 +290,8 @@ def token_scores(
                 annot_kws={"color": INK, "fontsize": 8},
                 **options,
             )
-    axes.set_xticks(np.arange(len(tokens)) + 0.5, list(tokens))
+    with lettered(tokens):
+        axes.set_xticks(np.arange(len(tokens)) + 0.5, list(map(literal, tokens)))
     axes.set_yticks(np.arange(len(methods)) + 0.5, [look(m).label for m in methods], rotation=0)
     axes.set(xlabel="", ylabel="")
     _turn(axes, 60)

@@ -18,6 +18,7 @@ from attnprobe.appearance import BAND_LINE, INK, MUTED
 from attnprobe.colours import diverging
 from attnprobe.head_clusters import Clusters, clusters
 from attnprobe.head_profile import HeadProfile
+from attnprobe.heads.spoken import need
 
 WIDEST = 12.0  # inches
 TALLEST = 11.0
@@ -25,11 +26,13 @@ MOST_NAMED = 80  # heads whose numbers are written beside their rows
 
 
 def cluster_map(found: HeadProfile | Clusters) -> Figure:
-    """Heads that score alike together, a row a head; a group is named by the score in which it stands out most.
+    """Heads that score alike together, a row a head; a group is named by the score in which it stands out most, or
+    "mixed" where it stands out in none.
 
     Blue: above the mean of all heads in that score, orange: below, in standard deviations. On the left the tree.
     found: a profile (of one stack), or `head_clusters.clusters(profile, …)` for a choice of scores and number.
     """
+    need(found, HeadProfile | Clusters, "attnprobe.profile(…) or head_clusters.clusters(…)")
     groups = found if isinstance(found, Clusters) else clusters(found)
     n_heads, n_scores = groups.standardised.shape
     lines = _lines(groups)

@@ -1,8 +1,12 @@
-"""Kinds of heads: heads of a profile that score alike, each kind named by the score in which it stands out most."""
+"""Kinds of heads: heads of a profile that score alike, each kind named by the score in which it stands out most.
+
+A name is a claim, so it takes two things: the mean of the kind lies well above that of all heads, and it is not near 0
+as such (twice nothing is nothing). Kinds without such a score are "mixed".
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,27 +15,47 @@ from scipy.cluster import hierarchy
 
 from attnprobe.errors import InputError, nearest
 from attnprobe.head_profile import PLACE, HeadProfile
+from attnprobe.heads.spoken import need
 
 MOST = 12  # kinds that can still be told apart
+STANDS_OUT = 0.75  # standard deviations by which the mean of a kind lies above that of all heads
+NOT_NEAR_ZERO = 0.1  # share of the largest value that the score can have, or has, that the mean of a kind reaches
+MIXED = "mixed"
+MOST_TOLD = 24  # heads of a kind that its repr names
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Clusters:
     """Heads by how alike they score.
 
     table: a row a head, in the order of the tree: stack, kind, layer, head, cluster (from 0), name. standardised: by
     head and score, in the orders of their trees, (value - mean of all heads) / standard deviation. tree: scipy's
-    linkage of the heads in the order of the profile. names: of each cluster. labels: of each score, for people.
+    linkage of the heads in the order of the profile. names: of each cluster, by the score in which it lies furthest
+    above all heads ("high: …"), or "mixed". labels: of each score, for people.
     left_out: scores without a difference between heads, or without a number for some of them.
     """
 
-    table: pd.DataFrame = field(repr=False)
-    standardised: Float[np.ndarray, "head score"] = field(repr=False)
-    tree: Float[np.ndarray, "merge 4"] = field(repr=False)
+    table: pd.DataFrame
+    standardised: Float[np.ndarray, "head score"]
+    tree: Float[np.ndarray, "merge 4"]
     names: tuple[str, ...]
     scores: tuple[str, ...]
     labels: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a head, in the order of the tree: stack, kind, layer, head, cluster, name."""
+        return self.table.copy()
+
+    def __repr__(self) -> str:
+        """A line a kind: its name and its heads."""
+        lines = [f"Clusters of {len(self.table)} heads by {', '.join(self.scores)}"]
+        for number, name in enumerate(self.names):
+            mine = self.table[self.table.cluster == number]
+            heads = [f"{layer}.{head}" for layer, head in zip(mine.layer, mine["head"], strict=True)]
+            lines.append(f"{name}: {', '.join(heads[:MOST_TOLD])}" + f" and {len(heads) - MOST_TOLD} more"
+                         * (len(heads) > MOST_TOLD))  # fmt: skip
+        return "\n".join(lines)
 
 
 def clusters(
@@ -46,13 +70,15 @@ def clusters(
 
     n: None for √(heads / 2), 2 to 12 of them.
 
-    scores: which ones (None: all that have a number for every head, and differ). Two scores of one thing count twice.
+    scores: which ones (None: those of maps and probes, or of a profile without any its effects), of them all that have
+    a number for every head, and differ. Two scores of one thing count twice.
     Errors: `InputError` for fewer than 3 heads or no score that differs, and for a score that is not there.
     """
+    need(profile, HeadProfile, "attnprobe.profile(…)")
     if n is not None and n < 1:
         raise InputError(f"n is at least 1, got {n}")
     frame = of_stack(profile, stack, kind)
-    names = list(profile.scores if scores is None else scores)
+    names = _patterns(profile) if scores is None else list(scores)
     for name in names:
         if name not in profile.scores:
             raise InputError(f"the profile has no score '{name}'; {nearest(name, profile.scores)}")
@@ -73,11 +99,16 @@ def clusters(
     most = min(MOST, max(2, math.ceil(math.sqrt(len(frame) / 2)))) if n is None else n
     members = _in_order(hierarchy.fcluster(tree, most, criterion="maxclust")[order])
     labels = tuple(profile.facts[name].label for name in used)
-    titles = _titles(standardised[order], members, labels)
+    titles = _titles(standardised[order], _sizes(profile, frame, used)[order], members, labels)
     table = frame.iloc[order][list(PLACE)].reset_index(drop=True)
     table = table.assign(cluster=members, name=[titles[member] for member in members])
     left_out = tuple(name for name in names if name not in used)
     return Clusters(table, standardised[order], tree, titles, tuple(used), labels, left_out)
+
+
+def _patterns(profile: HeadProfile) -> list[str]:
+    """The scores that are no effects: what a head does, not how much it matters; effects where there are no others."""
+    return [name for name in profile.scores if profile.facts[name].form != "effect"] or list(profile.scores)
 
 
 def of_stack(profile: HeadProfile, stack: str | None, kind: str | None) -> pd.DataFrame:
@@ -98,19 +129,27 @@ def _in_order(numbers: Int[np.ndarray, " head"]) -> Int[np.ndarray, " head"]:
     return np.array([known[number] for number in numbers.tolist()])
 
 
+def _sizes(profile: HeadProfile, frame: pd.DataFrame, names: Sequence[str]) -> Float[np.ndarray, "head score"]:
+    """Values as shares of the largest that a score can have, or where that has no end, of the largest that it has."""
+    values = np.abs(frame[list(names)].to_numpy(dtype=float))
+    ends = [profile.facts[name].high for name in names]
+    return values / [float(end) if end else most for end, most in zip(ends, values.max(0), strict=True)]
+
+
 def _titles(
-    standardised: Float[np.ndarray, "head score"], members: Int[np.ndarray, " head"], labels: Sequence[str]
+    standardised: Float[np.ndarray, "head score"],
+    sizes: Float[np.ndarray, "head score"],
+    members: Int[np.ndarray, " head"],
+    labels: Sequence[str],
 ) -> tuple[str, ...]:
-    """The score in which each cluster lies furthest from the mean of all heads; two of one name get a second one."""
+    """The score in which each kind lies furthest above all heads; two of one name get a second one."""
     ranked = []
     for member in range(members.max() + 1):
-        centre = standardised[members == member].mean(0)
-        order = np.argsort(-np.abs(centre), kind="stable")
-        ranked.append([f"{'high' if centre[at] > 0 else 'low'}: {labels[at]}" for at in order])
-    first = [names[0] for names in ranked]
-    titles = [
-        f"{names[0]}; {names[1]}" if first.count(names[0]) > 1 and len(names) > 1 else names[0] for names in ranked
-    ]
+        centre, size = standardised[members == member].mean(0), sizes[members == member].mean(0)
+        order = np.argsort(-centre, kind="stable")
+        ranked.append([f"high: {labels[at]}" for at in order if centre[at] >= STANDS_OUT and size[at] >= NOT_NEAR_ZERO])
+    first = [names[0] if names else MIXED for names in ranked]
+    titles = ["; ".join(names[: first.count(name)][:2]) or MIXED for names, name in zip(ranked, first, strict=True)]
     counted = [f"{title} ({titles[:at].count(title) + 1})" if titles.count(title) > 1 else title
                for at, title in enumerate(titles)]  # fmt: skip
     return tuple(counted)

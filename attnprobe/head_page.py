@@ -7,6 +7,8 @@
 
 import base64
 import io
+import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +19,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from attnprobe.appearance import number
 from attnprobe.capture import Capture
 from attnprobe.errors import InputError
 from attnprobe.head_cluster_figure import cluster_map
 from attnprobe.head_clusters import clusters
 from attnprobe.head_figures import head_maps, top_heads
-from attnprobe.head_profile import HeadProfile
+from attnprobe.head_profile import HeadProfile, titled
+from attnprobe.heads.spoken import NO_NUMBER, need, said
 from attnprobe.report.making import lines, without_paths
+from attnprobe.theme import css
 
 _REPORT = Path(__file__).parent / "report"
 DPI = 130
-MOST_TOP = 6  # scores whose best heads are drawn
+SILENT = "no head has a number; "  # what a warning begins with that is said in other words here
+MOST_TOP = 6  # scores of maps whose best heads are drawn, beside those of all effects
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,7 @@ def write_desk(
     heads.csv: a row a head; scores.csv: a row a head and score, with intervals. captures: of examples, whose maps under
     the top heads are drawn. Gives the paths, the page last. Errors: `InputError` where nothing can be written.
     """
+    need(profile, HeadProfile, "attnprobe.profile(…)")
     folder = profile.save(folder)
     drawn = pictures(profile, captures, k=k)
     paths = [folder / "heads.csv", folder / "scores.csv", folder / "profile.json", folder / "values.csv"]
@@ -82,10 +87,25 @@ def pictures(profile: HeadProfile, captures: Sequence[Capture] = (), *, k: int =
         except InputError:  # too few heads, or no score that differs
             continue
         found.append(Picture(f"kinds-{stack}-{kind}", f"Heads of {where} that score alike", cluster_map(groups)))
-    for name in standing_out(profile, MOST_TOP) if captures else ():
-        label = profile.facts[name].label
-        found.append(Picture(f"top-{name}", f"Highest in: {label}", top_heads(profile, name, captures, k=min(k, 5))))
+    for name in (*drawn_effects(profile), *standing_out(profile, MOST_TOP)) if captures else ():
+        which = "Largest" if profile.facts[name].form == "effect" else "Highest"
+        caption = f"{which} in: {titled(profile, name)}{_drawn(profile, captures)}"
+        found.append(Picture(f"top-{name}", caption, top_heads(profile, name, captures, k=min(k, 5))))
     return found
+
+
+def _drawn(profile: HeadProfile, captures: Sequence[Capture]) -> str:
+    """Which of the texts the maps are of, where they are not all."""
+    if len(captures) == profile.n_examples:
+        return ""
+    named = ", ".join(f"'{textwrap.shorten(one.example.text, 40, placeholder='…')}'" for one in captures)
+    return f". Maps of {len(captures)} of {profile.n_examples} texts ({named}); mean and interval over all"
+
+
+def drawn_effects(profile: HeadProfile) -> list[str]:
+    """The effects in which heads differ."""
+    frame = profile.to_frame()
+    return [name for name in profile.scores if profile.facts[name].form == "effect" and frame[name].nunique() > 1]
 
 
 def standing_out(profile: HeadProfile, n: int) -> list[str]:
@@ -97,27 +117,42 @@ def standing_out(profile: HeadProfile, n: int) -> list[str]:
 
 
 def top_table(profile: HeadProfile, k: int) -> list[dict[str, Any]]:
-    """A row a score: its label, what it is, and its k highest heads with their intervals, in words."""
+    """A row a score: label with unit, what it is, chance, and its k highest heads with their intervals, in words.
+
+    One without a number has the reason instead of heads; warned: whether that is a warning of the profile, as it is of
+    all that was asked for by name. n: of the heads' texts, where a score has no number on some.
+    """
     several = profile.heads[["stack", "kind"]].drop_duplicates().shape[0] > 1
     rows = []
     for name in profile.scores:
-        told, best = profile.facts[name], profile.top(name, k)
-        if best.empty:
-            continue
-        heads = [_in_words(dict(zip(best.columns, row, strict=True)), several) for row in best.to_numpy(dtype=object)]
-        rows.append({"score": name, "label": told.label, "form": told.form, "description": told.description,
-                     "source": told.source, "heads": heads})  # fmt: skip
-    return rows
+        told, best, reason = profile.facts[name], profile.top(name, k), profile.reason(name).removeprefix(SILENT)
+        facts = {"form": told.form, "source": told.source, "description": told.description, "reason": reason}
+        warned = any(reason in warning for warning in profile.warnings) if reason else False
+        rows.append({"score": name, "label": titled(profile, name), **facts, "warned": warned, "needs": told.needs})
+        n = 0 if told.form == "probe" else profile.n_examples
+        rows[-1].update(_in_words(best, told.low != 0, several, n))
+    return sorted(rows, key=lambda row: bool(row["reason"]))
 
 
-def _in_words(row: dict[str, Any], several: bool) -> dict[str, str]:
-    where = f"{row['stack']}.{row['kind']}." if several else ""
-    known = row["low"] == row["low"]
-    return {
-        "head": f"{where}{row['layer']}.{row['head']}",
-        "mean": number(row["mean"], 2),
-        "interval": f"[{number(row['low'], 2)}, {number(row['high'], 2)}]" if known else "",
-    }
+def _in_words(best: pd.DataFrame, signs: bool, several: bool, n_examples: int) -> dict[str, Any]:
+    """The heads of a score and its chance level, their numbers with as many decimals; n where it is not that of all."""
+    if best.empty:
+        return {"heads": [], "chance": NO_NUMBER}
+    table = best[["mean", "low", "high"]].to_numpy(dtype=float)
+    *numbers, chance = said([*table.ravel().tolist(), _one_chance(best)], signs=signs)
+    heads = []
+    for at, (stack, kind, layer, head) in enumerate(best[["stack", "kind", "layer", "head"]].itertuples(index=False)):
+        mean, low, high = numbers[3 * at : 3 * at + 3]
+        ends = "" if low == NO_NUMBER else f"[{low}, {high}]"
+        n = int(best["n"].iloc[at])
+        heads.append({"head": f"{stack}.{kind}." * several + f"{layer}.{head}", "mean": mean, "interval": ends,
+                      "n": f"n={n}" * (n_examples not in (0, n))})  # fmt: skip
+    return {"heads": heads, "chance": chance}
+
+
+def _one_chance(best: pd.DataFrame) -> float:
+    """The chance level of these heads; of several stacks, whose levels differ, there is not one."""
+    return float(best.chance.iloc[0]) if best.chance.nunique() == 1 else math.nan
 
 
 def _png(figure: Figure) -> bytes:
@@ -136,10 +171,12 @@ def _page(profile: HeadProfile, images: Sequence[tuple[Picture, str]], k: int, c
     )
     targets = pd.Series([target for target in profile.targets if target]).value_counts()
     return environment.get_template("desk.html.j2").render(
-        css=Markup((_REPORT / "assets" / "theme.css").read_text("utf-8")),
+        css=Markup(css()),
         model=without_paths(profile.model).removeprefix("…/"),
         n_examples=profile.n_examples,
         n_heads=len(profile.heads),
+        unit=profile.target_unit,
+        texts=[text for text in profile.texts if text],
         rows=top_table(profile, k),
         k=k,
         images=[(picture.caption, picture.name, data) for picture, data in images],

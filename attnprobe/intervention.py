@@ -4,8 +4,11 @@ Layers, heads, stack and kind say where (None: everywhere). An edit that fits no
 head or position that is not there, is an `EditError`; it never does nothing in silence.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -14,8 +17,13 @@ from torch import Tensor
 from attnprobe.attention.indices import Index, check, heads_of, numbers, positions
 from attnprobe.attention.remaking import hide
 from attnprobe.capture import Capture
-from attnprobe.errors import EditError
+from attnprobe.errors import EditError, InputError
 from attnprobe.site import Kind, Place, Site
+
+# A head as people write it; a whole address names its stack and its kind, or one of them.
+_ADDRESS = re.compile(
+    r"(?:(?P<stack>(?!(?:self|cross)\b)[A-Za-z_]\w*)\.)?(?:(?P<kind>self|cross)\.)?L?(?P<layer>\d+)[.H](?P<head>\d+)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +57,33 @@ class Intervention:
         )
 
 
-def silence_head(layer: int, head: Index, *, stack: str | None = None, kind: Kind | None = None) -> Intervention:
-    """Zero what a head passes on: its weights are 0, so its z is 0, before the projection mixes the heads."""
+def silence_head(
+    layer: int | str, head: Index | EllipsisType = ..., *, stack: str | None = None, kind: Kind | None = None
+) -> Intervention:
+    """Zero what a head passes on: its weights are 0, so its z is 0, before the projection mixes the heads.
+
+    layer, head: two numbers (several heads in a list, None for all), or an address alone: "2.1", "decoder.cross.2.1".
+    Of a model with several stacks it acts in all of them that have the place, unless the stack is named.
+    """
+    if isinstance(layer, str) and head is ...:
+        layer, head, stack, kind = _address(layer, stack, kind)
+    if head is ... or isinstance(layer, str):
+        raise InputError(f"say layer and head: silence_head(2, 1) or silence_head('2.1'); got {layer!r}")
+    heads: Index = head
 
     def change(site: Site) -> Site:
-        return site.replace(weights=_on_heads(site, head, lambda weights, _: torch.zeros_like(weights)))
+        return site.replace(weights=_on_heads(site, heads, lambda weights, _: torch.zeros_like(weights)))
 
-    return Intervention(f"silence head {head}", change, numbers(layer, "layer"), stack, kind)
+    return Intervention(f"silence head {heads}", change, numbers(layer, "layer"), stack, kind)
+
+
+def _address(written: str, stack: str | None, kind: Kind | None) -> tuple[int, int, str | None, Kind | None]:
+    """Layer, head, stack and kind of an address; `InputError` for what is none."""
+    found = _ADDRESS.fullmatch(written.strip())
+    if found is None:
+        raise InputError(f"'{written}' names no head; write it as 5.1, L5H1 or decoder.cross.5.1, or as two numbers")
+    named = cast(Kind | None, found["kind"])
+    return int(found["layer"]), int(found["head"]), found["stack"] or stack, named or kind
 
 
 def mean_head(

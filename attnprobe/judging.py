@@ -210,8 +210,8 @@ def _values(answers: Answers, entry: Entry, ranks: Ranks, failed: dict[str, str]
 
 
 def _curves(answers: Answers, ranks: Ranks, roles: Sequence[str]) -> dict[str, Float[np.ndarray, "order share"]]:
-    """The curves of methods and of random orders; NaN for the other orders, which nobody draws."""
-    wanted = [number for number, role in enumerate(roles) if role in (METHOD, RANDOM_ORDER)]
+    """The curves of methods, of random orders and of the best ones; NaN for the other orders, which nobody draws."""
+    wanted = [number for number, role in enumerate(roles) if role in (METHOD, RANDOM_ORDER, ORACLE)]
     found = {}
     for kind in KINDS:
         curve = np.full((len(ranks), len(SHARES)), math.nan)

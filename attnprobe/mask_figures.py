@@ -21,11 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from attnprobe.appearance import BAND, MAP_FROM, MAP_TO, MUTED, NARROW_SPACE, number
+from attnprobe.appearance import BAND, MAP_FROM, MAP_TO, MUTED, NARROW_SPACE, literal, number
 from attnprobe.attention.mechanisms import Mechanism
 from attnprobe.attention.reach import reach
 from attnprobe.colours import diverging, mixed, sequential
 from attnprobe.errors import InputError
+from attnprobe.figure_files import lettered
 
 # With more tokens than this, lines between the cells and names at the axes hide more than they show.
 FEW = 32
@@ -120,20 +121,21 @@ def map_gallery(
 
 
 def _draw_map(weights: np.ndarray, low: float, colours: Any, tokens: Sequence[str] | None, axes: Axes) -> None:
-    names = [list(tokens) if tokens is not None else _step(n) for n in weights.shape]
-    sns.heatmap(
-        weights,
-        vmin=low,
-        vmax=1,
-        cmap=colours,
-        square=True,
-        linewidths=0.5 if max(weights.shape) <= FEW else 0,
-        linecolor=BAND,
-        yticklabels=names[0],
-        xticklabels=names[1],
-        cbar_kws={"label": "weight", "shrink": 0.7},
-        ax=axes,
-    )
+    names = [list(map(literal, tokens)) if tokens is not None else _step(n) for n in weights.shape]
+    with lettered(tokens or ()):
+        sns.heatmap(
+            weights,
+            vmin=low,
+            vmax=1,
+            cmap=colours,
+            square=True,
+            linewidths=0.5 if max(weights.shape) <= FEW else 0,
+            linecolor=BAND,
+            yticklabels=names[0],
+            xticklabels=names[1],
+            cbar_kws={"label": "weight", "shrink": 0.7},
+            ax=axes,
+        )
     axes.set(xlabel="key", ylabel="query")
     axes.tick_params(axis="y", rotation=0)
     axes.tick_params(axis="x", rotation=45 if tokens is not None else 0)
@@ -183,19 +185,20 @@ def _draw(first: np.ndarray, n_layers: int, tokens: Sequence[str] | None, axes: 
     if tokens is not None and (len(tokens) != n_keys or n_queries != n_keys):
         raise InputError(f"{len(tokens)} names do not fit a mask of {n_queries} queries and {n_keys} keys")
     shades = mixed(MAP_FROM, MAP_TO, [0.0, *np.linspace(1, 0.22, n_layers).tolist()])
-    sns.heatmap(
-        first,
-        cmap=ListedColormap(shades),
-        norm=BoundaryNorm(np.arange(n_layers + 2) - 0.5, n_layers + 1),
-        square=True,
-        linewidths=0.5 if max(first.shape) <= FEW else 0,
-        linecolor=BAND,
-        xticklabels=list(tokens) if tokens is not None else _step(n_keys),
-        yticklabels=list(tokens) if tokens is not None else _step(n_queries),
-        cbar=n_layers > 1,
-        cbar_kws={"label": "layers until seen (0: not)", "ticks": range(n_layers + 1), "shrink": 0.7},
-        ax=axes,
-    )
+    with lettered(tokens or ()):
+        sns.heatmap(
+            first,
+            cmap=ListedColormap(shades),
+            norm=BoundaryNorm(np.arange(n_layers + 2) - 0.5, n_layers + 1),
+            square=True,
+            linewidths=0.5 if max(first.shape) <= FEW else 0,
+            linecolor=BAND,
+            xticklabels=list(map(literal, tokens)) if tokens is not None else _step(n_keys),
+            yticklabels=list(map(literal, tokens)) if tokens is not None else _step(n_queries),
+            cbar=n_layers > 1,
+            cbar_kws={"label": "layers until seen (0: not)", "ticks": range(n_layers + 1), "shrink": 0.7},
+            ax=axes,
+        )
     if (bar := axes.collections[0].colorbar) is not None:
         bar.ax.minorticks_off()
         # 0 has the colour of the paper: without a frame its box would not be seen.

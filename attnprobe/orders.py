@@ -78,6 +78,10 @@ def foreign_ranks(mine: Attribution, other: Attribution) -> Int[np.ndarray, " un
     return torch.argsort(torch.argsort(torch.cat([scores, rest]), descending=True, stable=True)).numpy()
 
 
+# A greedy step takes one unit while fewer than twice so many are gone.
+GROWTH = 8
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What an oracle looks for: the least (greatest) Σ_k weights[k] · number, with the top k units gone or `alone`."""
@@ -123,16 +127,21 @@ def _exact(values: Float[np.ndarray, " set"], n: int, wanted: Wanted) -> Int[np.
 def _greedy(n_units: int, answer: Answer) -> Ranks:
     """Two orders: each time take away the unit without which the number is lowest; bring back that with which highest.
 
-    Both take a step in one evaluation.
+    Both take a step in one evaluation. Where many are gone, a step takes several at once, an eighth of those at most:
+    else a text of a hundred units would cost ten thousand rows.
     """
     taken, ranks = np.zeros((2, n_units), dtype=bool), np.zeros((2, n_units), dtype=int)
-    for place in range(n_units):
+    place = 0
+    while place < n_units:
         left = [np.flatnonzero(~row) for row in taken]
         sets = [np.repeat(row[None], len(units), axis=0) for row, units in zip(taken, left, strict=True)]
         for one, units in zip(sets, left, strict=True):
             one[np.arange(len(units)), units] = True
         numbers = answer(np.concatenate([sets[0], ~sets[1]]))
-        best = (int(np.argmin(numbers[: len(left[0])])), int(np.argmax(numbers[len(left[0]) :])))
-        for order, at in enumerate(best):
-            taken[order, left[order][at]], ranks[order, left[order][at]] = True, place
+        at_once = np.arange(max(1, min(place // GROWTH, n_units - place)))
+        halves = (numbers[: len(left[0])], -numbers[len(left[0]) :])
+        for order, values in enumerate(halves):
+            best = left[order][np.argsort(values, kind="stable")[at_once]]
+            taken[order, best], ranks[order, best] = True, place + at_once
+        place += len(at_once)
     return ranks

@@ -20,12 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from attnprobe.appearance import BAND, BAND_LINE, INK, MUTED, PAPER, signed
+from attnprobe.appearance import BAND, BAND_LINE, INK, MUTED, PAPER
 from attnprobe.colours import diverging, quiet_scale
 from attnprobe.errors import InputError, nearest
 from attnprobe.heads.edges import Edges
 from attnprobe.heads.information_flow import InformationFlow
 from attnprobe.heads.patching import Patched
+from attnprobe.heads.spoken import NO_NUMBER, need, said, target_unit
 
 WIDEST = 12.0
 MOST_NUMBERED = 150
@@ -40,50 +41,60 @@ def patching_map(patched: Patched, *, head: int | None = None) -> Figure:
     Blue: towards the other input, orange: away from it. head: of heads patched by position, which one is drawn (None:
     the head that moved most in each layer). Errors: `InputError` for a head that is not there.
     """
+    need(patched, Patched, "heads.patching.patch_heads(…) or patch_states(…)")
     by_position = patched.positions is not None
-    values, note = _drawn(patched, head)
+    values, note, rows = _drawn(patched, head)
     labels = _tokens(patched) if by_position else [str(number) for number in range(values.shape[1])]
     n_layers, across = values.shape
     width = min(WIDEST, max(3.4, 1.9 + (0.42 if across <= 16 else 0.3) * across))
     height = 1.1 + 0.28 * n_layers + (0.055 * max(map(len, labels)) if by_position else 0.2)
     figure = Figure(figsize=(width, max(2.0, min(9.0, height))), layout="constrained")
     axes = figure.add_subplot()
-    _heatmap(axes, values, labels, numbered=values.size <= MOST_NUMBERED and across <= 28)
-    axes.set(ylabel="layer", xlabel="" if by_position or patched.what == "state" else "head")
+    _heatmap(axes, values, labels, "share of the way", numbered=values.size <= MOST_NUMBERED and across <= 28)
+    axes.set_yticklabels(rows, rotation=0)
+    axes.set(
+        ylabel="layer, head" if rows[0] != "0" else "layer",
+        xlabel="" if by_position or patched.what == "state" else "head",
+    )
     if by_position:
         axes.tick_params(axis="x", rotation=90)
     what = {"head": "heads" if by_position else "each head", "state": "states that go into each layer"}[patched.what]
     title = textwrap.fill(f"{STEMS[patched.direction]}: {what}{note}", int(13 * width))
     axes.set_title(title, fontsize=9, color=INK, loc="left")
     ends, name = patched.baselines, patched.target.description.replace("$", r"\$")
-    words = f"{name}: clean {signed(ends.clean, 2)}, corrupt {signed(ends.corrupt, 2)}"
+    clean, corrupt = said([ends.clean, ends.corrupt], signs=True)
+    words = f"{name}: clean {clean}, corrupt {corrupt} ({target_unit(patched.target)})"
     figure.suptitle(textwrap.fill(words, int(15 * width)), fontsize=8, color=MUTED, x=0.01, ha="left")
     return figure
 
 
-def _drawn(patched: Patched, head: int | None) -> tuple[np.ndarray, str]:
-    """The numbers of the map [layer column], and what the title says of them."""
-    values = patched.values
+def _drawn(patched: Patched, head: int | None) -> tuple[np.ndarray, str, list[str]]:
+    """The numbers of the map [layer column], what the title says of them, and the names of the rows."""
+    values, layers = patched.values, [str(layer) for layer in range(len(patched.values))]
     if patched.positions is None:
         if patched.what == "state":
-            return values[:, :, 0].numpy(), ", all positions"
-        return values[:, :, 0].numpy(), ""
+            return values[:, :, 0].numpy(), ", all positions", layers
+        return values[:, :, 0].numpy(), "", layers
     if patched.what == "state":
-        return values[:, 0].numpy(), ""
+        return values[:, 0].numpy(), "", layers
     n_heads = values.shape[1]
     if head is not None:
         if not 0 <= head < n_heads:
             raise InputError(f"there are heads 0 to {n_heads - 1}, got head {head}")
-        return values[:, head].numpy(), f", head {head}"
-    largest = values.nan_to_num().abs().argmax(1, keepdim=True)
-    return values.gather(1, largest)[:, 0].numpy(), ", the one that moved most"
+        return values[:, head].numpy(), f", head {head}", layers
+    largest = values.nan_to_num().abs().amax(2).argmax(1)
+    rows = [f"{layer}.{number}" for layer, number in enumerate(largest.tolist())]
+    return values[range(len(values)), largest].numpy(), ", in each layer the one that moved most at any position", rows
 
 
-def _heatmap(axes: Axes, values: np.ndarray, labels: Sequence[str], *, numbered: bool) -> None:
+def _heatmap(axes: Axes, values: np.ndarray, labels: Sequence[str], scale: str, *, numbered: bool) -> None:
     known = np.abs(values[np.isfinite(values)])
     size = max(1e-9, float(known.max()) if known.size else 1.0)
     axes.set_facecolor(BAND)
-    notes = np.vectorize(lambda x: "" if math.isnan(x) or abs(x) < 0.005 else signed(x, 2))(values)
+    texts = [
+        text if text != NO_NUMBER else "" for text in said(values.ravel().tolist(), signs=True, digits=2, small=False)
+    ]
+    notes = np.array(texts).reshape(values.shape)
     sns.heatmap(
         values,
         mask=np.isnan(values),
@@ -97,10 +108,12 @@ def _heatmap(axes: Axes, values: np.ndarray, labels: Sequence[str], *, numbered:
         linecolor=PAPER,
         xticklabels=list(labels),
         yticklabels=[str(number) for number in range(len(values))],
-        cbar_kws={"aspect": 30, "pad": 0.02},
+        cbar_kws={"aspect": 30, "pad": 0.02, "label": scale},
         ax=axes,
     )
     quiet_scale(axes, 5)
+    if (bar := axes.collections[0].colorbar) is not None:
+        bar.ax.yaxis.label.set(fontsize=8, color=MUTED)
     axes.xaxis.label.set_fontsize(8)
     axes.yaxis.label.set_fontsize(8)
 
@@ -127,6 +140,7 @@ def flow_curves(flow: InformationFlow, *, sources: Sequence[str] | None = None, 
     sources: None for all, of many the eight that change the answer most. relative: the change of the label's
     probability (default where there is one), else that of the target.
     """
+    need(flow, InformationFlow, "information_flow(…)")
     relative = math.isfinite(flow.probability) if relative is None else relative
     table = _curves(flow, sources, relative)
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
@@ -138,7 +152,9 @@ def flow_curves(flow: InformationFlow, *, sources: Sequence[str] | None = None, 
     )  # fmt: skip
     axes.axhline(0, color=BAND_LINE, linewidth=0.8, zorder=0)
     what = (
-        f"change of the probability of {flow.resolved.label_name}, share of it" if relative else "change of the target"
+        f"P({flow.resolved.label_name}) when cut, relative\n(−0.5: half of it is lost)"
+        if relative
+        else f"change of the target when cut, {target_unit(flow.resolved)}\n(below 0: it falls)"
     )
     axes.set(xlabel="layer in the middle of the window", ylabel=what.replace("$", r"\$"))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -182,6 +198,7 @@ def edge_matrix(edges: Edges, *, n: int = 24) -> Figure:
 
     n: at most so many writers and readers, those whose edges are largest, in the order of the network. Grey: no edge.
     """
+    need(edges, Edges, "heads.edges.edge_attribution(…)")
     if n < 1:
         raise InputError(f"n is at least 1, got {n}")
     shares = edges.shares.numpy()
@@ -193,10 +210,14 @@ def edge_matrix(edges: Edges, *, n: int = 24) -> Figure:
     height = 1.0 + 0.24 * len(writers) + 0.06 * max(map(len, readers))
     figure = Figure(figsize=(min(WIDEST, max(3.4, width)), min(9.0, max(2.4, height))), layout="constrained")
     axes = figure.add_subplot()
-    _heatmap(axes, shares[np.ix_(rows, columns)], readers, numbered=False)
+    _heatmap(axes, shares[np.ix_(rows, columns)], readers, "share of the change", numbered=False)
     axes.set_yticks(np.arange(len(writers)) + 0.5, writers, rotation=0)
     axes.tick_params(axis="x", rotation=90)
     axes.set(xlabel="reads", ylabel="writes")
     form = "at the clean input" if edges.n_steps is None else f"mean of {edges.n_steps} steps"
-    axes.set_title(f"edges, shares of the change; gradient {form}", fontsize=9, color=INK, loc="left")
+    ends = said([edges.baselines.clean, edges.baselines.corrupt], signs=True)
+    name = edges.target.description.replace("$", r"\$")
+    change = f"of {name}, clean {ends[0]} to corrupt {ends[1]} ({target_unit(edges.target)})"
+    title = f"edges, shares of the change {change}; gradient {form}"
+    axes.set_title(textwrap.fill(title, int(13 * figure.get_figwidth())), fontsize=9, color=INK, loc="left")
     return figure

@@ -28,11 +28,14 @@ def save_pruned(model: Any, heads: Any, folder: str | Path, *, example: Example 
     Its answers are those under `prune(model, heads)`; shapes, biases and the number of heads stay as they are. The
     tokenizer (or image processor) is saved too where there is one, and the heads in pruned_heads.json. The model itself
     is not touched. example: watch the model on this input to find the projections, where a short one does not run.
-    Errors: `InputError` for a model that is not of transformers, a folder that holds a model already, and heads of
-    layers whose parameters other heads use as well; `CaptureError` where a layer's output projection was not found.
+    Errors: `InputError` for no head, for a model that is not of transformers, a folder that holds a model already, and
+    heads of layers whose parameters other heads use as well; `CaptureError` where a layer's output projection was not
+    found.
     """
     model = load(model)
     named, folder = heads_named(model, heads), Path(folder)
+    if not named:
+        raise InputError("heads is empty, so nothing would be pruned; name at least one head, such as '5.1'")
     if not hasattr(model.module, "save_pretrained"):
         raise InputError(
             f"{model.name} is no model of transformers, so from_pretrained cannot load it; use the edits of prune()"

@@ -106,9 +106,9 @@ def _values(given: Any, score: str | None, stack: Stack | None) -> dict[Head, fl
     if isinstance(given, HeadEffect):
         given, score = given.to_frame(), "value"
     frame = given.to_frame() if isinstance(given, HeadProfile) else given
-    known = [name for name in frame if name not in (*PLACE, "n")]
+    known = _scores(frame)
     if score is None and len(known) == 1:
-        score = str(known[0])
+        score = known[0]
     if score not in known:
         raise InputError(f"say by which score with score=…; no column is '{score}': {nearest(score, known)}")
     if stack is not None:
@@ -135,8 +135,11 @@ def pruning_curve(
 
     orders: by name, "random" (`n_random` orders, from `seed`), addresses (first to go first, see `head_order`), or what
     `head_order` takes of one score. All hold the same heads: those of the first that is not random, else those of
-    `stack` (None: all). labels, measure: as `right_answers.questions`. steps: how many heads are gone at each point
-    (None: every number, or some 24 of them), 0 and all are added. A row is a forward pass; equal sets run once.
+    `stack` (None: all). labels: what is right for each example, by name or number; without them the next tokens of a
+    language model's text, the answer of an encoder-decoder, and of everything else what the whole model says, so that
+    accuracy is 1 where nothing is gone. measure: "accuracy", "loss", or as `right_answers.questions`. steps: how many
+    heads are gone at each point (None: every number, or some 24 of them), 0 and all are added. A row is a forward pass;
+    equal sets run once.
     Errors: `InputError` for an order that lacks heads or has others.
     """
     check_resampling(n_resamples, seed)
@@ -160,6 +163,7 @@ def pruning_curve(
         orders=drawn,
         n_resamples=n_resamples,
         seed=seed,
+        right=asked[0].right,
     )
 
 
@@ -183,7 +187,7 @@ def _orders(
         raise InputError("orders are a mapping of names to orders, such as {'entropy': order, 'random': 'random'}")
     if n_random < 1:
         raise InputError(f"n_random is at least 1, got {n_random}")
-    fixed = {name: head_order(model, order) for name, order in orders.items() if not _is_random(order)}
+    fixed = {name: _fixed(model, name, order) for name, order in orders.items() if not _is_random(order)}
     stacks = model.stacks if stack is None else [stack]
     pool = next(iter(fixed.values()), tuple(head for one in stacks for head in heads_of_stack(one)))
     for name, order in fixed.items():
@@ -198,6 +202,23 @@ def _orders(
         else tuple(tuple(heads[at] for at in draw.permutation(len(heads))) for _ in range(n_random))
         for name in orders
     }
+
+
+def _fixed(model: Model, name: str, given: Any) -> tuple[Head, ...]:
+    """An order of `pruning_curve`; of several scores one must be chosen, by head_order."""
+    frame = given.to_frame() if isinstance(given, HeadProfile) else given
+    if isinstance(frame, pd.DataFrame) and len(known := _scores(frame)) > 1:
+        score = name if name in known else known[0]
+        raise InputError(
+            f"the order '{name}' holds {len(known)} scores, so it is no order; give "
+            f"{{'{name}': head_order(model, heads, '{score}')}}"
+        )
+    return head_order(model, given)
+
+
+def _scores(frame: pd.DataFrame) -> list[str]:
+    """The columns of a table that are scores of heads."""
+    return [str(name) for name in frame if name not in (*PLACE, "n")]
 
 
 def _is_random(order: Any) -> bool:

@@ -17,7 +17,8 @@ class PruningCurve:
     """A measure of a model against the number of heads that are silenced.
 
     removed: how many heads are gone at each step. values: by order, [draw step example]; a fixed order has one draw.
-    orders: by name, the heads of each draw, first to go first.
+    orders: by name, the heads of each draw, first to go first. right: what counts as right: "label", "own answer" (what
+    the whole model says), "text" (the next tokens) or "answer" (that was given); "" where a function measures.
     """
 
     model: str
@@ -28,6 +29,7 @@ class PruningCurve:
     orders: Mapping[str, tuple[tuple[Head, ...], ...]] = field(repr=False)
     n_resamples: int = 1000
     seed: int = 0
+    right: str = ""
 
     @property
     def n_examples(self) -> int:

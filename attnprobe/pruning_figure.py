@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from attnprobe.appearance import AGAINST, BAND, FOR, INK, MUTED
 from attnprobe.errors import InputError
+from attnprobe.heads.spoken import need
 from attnprobe.pruning_curves import PruningCurve
 from attnprobe.sufficient import SufficientHeads
 
@@ -30,14 +31,21 @@ STYLES = (
     ("#c76181", "X"),
 )
 LABELS = {"accuracy": "accuracy", "loss": "loss, nats"}
+# What the answers are compared with, where that is no label.
+RIGHT = {
+    "own answer": "of the whole model's own answers",
+    "text": "of the text's next tokens",
+    "answer": "of the answer's tokens",
+}
 
 
 def pruning_lines(curve: PruningCurve, *, level: float | None = None, ax: Axes | None = None) -> Axes:
     """The measure against the number of heads that are gone: a line an order with its interval over examples.
 
     Several draws of an order (random ones) are a grey band that holds 95 % of them, with their mean. level: what
-    guessing reaches, a dotted line.
+    guessing reaches, a dotted line that the legend names.
     """
+    need(curve, PruningCurve, "pruning.pruning_curve(…)")
     frame = curve.to_frame()
     axes = ax or _new(5.8, 3.6)
     colours = iter(STYLES)
@@ -52,18 +60,28 @@ def pruning_lines(curve: PruningCurve, *, level: float | None = None, ax: Axes |
             colour, marker = next(colours)
             _line(axes, rows, str(name), colour, marker)
     if level is not None:
-        axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=":", label=f"guessing, {level:.3g}")
     axes.set(xlim=(-0.2, curve.n_heads + 0.2), xlabel=f"heads removed, of {curve.n_heads}",
-             ylabel=LABELS.get(curve.measure, curve.measure))  # fmt: skip
+             ylabel=_measured(curve))  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     n = f"{curve.n_examples} example" + ("" if curve.n_examples == 1 else "s")
-    axes.set_title(f"{curve.model}; {n}, 95 % intervals", fontsize=9, color=MUTED, loc="left")
+    title = f"{curve.model}; {n}, 95 % intervals"
+    if (curve.measure, curve.right) == ("accuracy", "own answer"):
+        title += "\nwithout labels: 1 where no head is gone, by construction"
+    axes.set_title(title, fontsize=9, color=MUTED, loc="left")
     return axes
+
+
+def _measured(curve: PruningCurve) -> str:
+    """The measure, and with what it compares the answers."""
+    name, right = LABELS.get(curve.measure, curve.measure), RIGHT.get(curve.right, "")
+    return "\n".join(part for part in (name, right) if part)
 
 
 def sufficient_lines(found: SufficientHeads, *, ax: Axes | None = None) -> Axes:
     """The measure against the number of heads that stand, each step named by the head that came or went."""
+    need(found, SufficientHeads, "sufficient.sufficient_heads(…)")
     frame = found.to_frame()
     axes = ax or _new(max(4.2, 1.6 + 0.34 * len(frame)), 3.4)
     _line(axes, frame.rename(columns={"n_kept": "n_removed"}), "", FOR, "o")

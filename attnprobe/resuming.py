@@ -22,6 +22,7 @@ from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
 from attnprobe.errors import AttnprobeError, InputError
 from attnprobe.fingerprint import differences
+from attnprobe.other_attention import WEIGHTS, OtherAttention
 from attnprobe.planning import Plan
 from attnprobe.study import Judged, Study
 
@@ -86,7 +87,10 @@ class Shelf:
             "evidence": study.evidence.to_dict("list"),
             "lacking": dict(study.lacking),
             "failures": failures,
+            "other": None if study.other is None else study.other.facts(),
         }
+        if study.other is not None:
+            tensors.update({f"other.{name}": getattr(study.other, name).contiguous() for name in WEIGHTS})
         save_file(tensors, stage / "study.st")
         (stage / "study.json").write_text(json.dumps(facts, default=_plain), encoding="utf-8")
         stage.rename(place)
@@ -115,6 +119,7 @@ class Shelf:
             verdicts=pd.DataFrame(facts["verdicts"]),
             evidence=pd.DataFrame(facts["evidence"]),
             lacking=facts["lacking"],
+            other=_got_other(facts.get("other"), tensors),
         )
         return study, [(name, error) for name, error in facts["failures"]]
 
@@ -144,6 +149,10 @@ def _put(attribution: Attribution, name: str, tensors: dict[str, Tensor]) -> dic
 def _got(facts: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     found = {part: tensors.get(f"{name}.{part}") for part in TENSORS_OF_ATTRIBUTION}
     return {**facts, **found, "warnings": tuple(facts["warnings"])}
+
+
+def _got_other(facts: Mapping[str, Any] | None, tensors: Mapping[str, Tensor]) -> OtherAttention | None:
+    return None if facts is None else OtherAttention.of(facts, {name: tensors[f"other.{name}"] for name in WEIGHTS})
 
 
 def _put_judged(judged: Judged, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

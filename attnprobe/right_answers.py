@@ -25,10 +25,14 @@ Measure = str | Callable[[Tensor, Example], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """An example with what is measured on it: `measured` gives a number for each row of its logits."""
+    """An example with what is measured on it: `measured` gives a number for each row of its logits.
+
+    right: what counts as right, "label", "own answer", "text", "answer"; "" where a function measures.
+    """
 
     example: Example
     measured: Callable[[Float[Tensor, " row *rest"]], Float[Tensor, " row"]] = field(repr=False)
+    right: str = ""
 
 
 def questions(model: Model, examples: Any, labels: Any, measure: Measure) -> list[Question]:
@@ -68,8 +72,9 @@ def _question(model: Model, item: Any, label: Any, measure: Measure) -> Question
     if callable(measure):
         return Question(example, _own(measure, example))
     if label is None and (tokens := _tokens(model, example)) is not None:
-        return Question(example, _of_tokens(*tokens, measure))
-    return Question(example, _of_label(model, example, label, measure))
+        return Question(example, _of_tokens(*tokens, measure), "answer" if answers else "text")
+    right = "own answer" if label is None else "label"
+    return Question(example, _of_label(model, example, label, measure), right)
 
 
 def _writes(model: Model) -> bool:

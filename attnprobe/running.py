@@ -10,15 +10,18 @@ from tqdm.auto import tqdm
 from attnprobe import tables, verdict_tables
 from attnprobe.attributing import attribute
 from attnprobe.attribution import Attribution
+from attnprobe.counterfactuals import other_attention
 from attnprobe.errors import AttnprobeError, told
 from attnprobe.judging import judge
 from attnprobe.models.evaluator import remembering
+from attnprobe.other_attention import OtherAttention
 from attnprobe.planning import Plan
 from attnprobe.resuming import Failures, Shelf
 from attnprobe.study import Judged, Settings, Study, capture_for_page
 
-# What stands in `failures` in the place of a method where a text's orders, or its maps, could not be judged.
-REMOVAL, VERDICTS = "judging by removal", "verdicts"
+# What stands in `failures` in the place of a method where a text's orders, or its maps, could not be judged,
+# or no other attention could be looked for.
+REMOVAL, VERDICTS, COUNTERFACTUAL = BESIDE = ("judging by removal", "verdicts", "counterfactual attention")
 
 
 @dataclass(eq=False)
@@ -29,6 +32,7 @@ class Work:
     settings: Settings
     verdicts: bool
     bar: tqdm
+    counterfactual: bool = False
     said: dict[int, tuple[list[Attribution], Failures]] = field(default_factory=dict)
 
     def attributed(self, index: int) -> tuple[list[Attribution], Failures]:
@@ -56,14 +60,15 @@ class Work:
         plan = self.plan
         example, target = plan.examples[index], plan.targets[index]
         capture = capture_for_page(plan.model, example)
-        other = plan.other(index)
-        foreign = [] if other is None else self.attributed(other)[0]
+        beside = plan.other(index)
+        foreign = [] if beside is None else self.attributed(beside)[0]
         with remembering():
             found, failed = self.attributed(index)
             failed = list(failed)
             judged = self._judged(index, found, foreign, failed)
             verdicts, evidence = self._verdicts(index, found, failed)
-        study = Study(example, target, tuple(found), judged, capture, verdicts, evidence, plan.lacking[index])
+        other = self._counterfactual(index, failed)
+        study = Study(example, target, tuple(found), judged, capture, verdicts, evidence, plan.lacking[index], other)
         return study, failed
 
     def _judged(
@@ -94,18 +99,38 @@ class Work:
         finally:
             self.bar.update()
 
+    def _counterfactual(self, index: int, failed: Failures) -> OtherAttention | None:
+        if not self.counterfactual:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # those of reading the answer's position: methods told them already
+                example, target = self.plan.examples[index], self.plan.targets[index]
+                return other_attention(self.plan.model, example, target, seed=self.settings.seed)
+        except AttnprobeError as error:
+            failed.append((COUNTERFACTUAL, str(error)))
+            return None
+        finally:
+            self.bar.update()
+
 
 def run(
-    plan: Plan, settings: Settings, shelf: Shelf | None, *, verdicts: bool, progress: bool
+    plan: Plan,
+    settings: Settings,
+    shelf: Shelf | None,
+    *,
+    verdicts: bool,
+    progress: bool,
+    counterfactual: bool = False,
 ) -> tuple[list[Study], list[tuple[int, str, str]]]:
     """All studies, and (example, method, error) of what failed; each finished example is on disk before the next."""
     studies: list[Study] = []
     failures: list[tuple[int, str, str]] = []
-    steps = len(plan.entries) + len(settings.operators) + int(verdicts)
+    steps = len(plan.entries) + len(settings.operators) + int(verdicts) + int(counterfactual)
     total = len(plan.examples) * steps
     hidden = None if progress else True
     with tqdm(total=total, desc="methods and operators x texts", disable=hidden, delay=1.0, leave=False) as bar:
-        work = Work(plan, settings, verdicts, bar)
+        work = Work(plan, settings, verdicts, bar, counterfactual)
         for index in range(len(plan.examples)):
             known = None if shelf is None else shelf.read(index)
             if known is None:
@@ -115,7 +140,7 @@ def run(
             else:
                 study, failed = known
                 bar.update(0 if index in work.said else steps)
-            work.said[index] = (list(study.attributions), [one for one in failed if one[0] not in (REMOVAL, VERDICTS)])
+            work.said[index] = (list(study.attributions), [one for one in failed if one[0] not in BESIDE])
             studies.append(study)
             failures += [(index, name, error) for name, error in failed]
             if shelf is not None and study.attributions:

@@ -16,6 +16,7 @@ from attnprobe.errors import InputError
 from attnprobe.example import Example
 from attnprobe.models.model import Model
 from attnprobe.models.rows import RENORMALISING
+from attnprobe.other_attention import OtherAttention
 from attnprobe.target import ResolvedTarget
 
 # Shares of the tokens at which the curves are read.
@@ -118,7 +119,7 @@ class Study:
     """One example: its target, what each method said, how all orders stood up under each operator, and the verdicts.
 
     verdicts: a row a map; evidence: a row a map and operator; empty where no map was judged. lacking: operators that
-    do not work here, with the reason.
+    do not work here, with the reason. other: another attention with the answer kept, where it was looked for.
     """
 
     example: Example
@@ -129,6 +130,7 @@ class Study:
     verdicts: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
     evidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
     lacking: Mapping[str, str] = field(repr=False, default_factory=dict)
+    other: OtherAttention | None = field(repr=False, default=None)
 
     def attribution(self, method: str) -> Attribution | None:
         """What a method said of this example, None where it failed."""

@@ -17,6 +17,7 @@ import os
 import random
 import subprocess
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +36,15 @@ from tests.real.smiles import load_rxnfp, smiles_tokenizer
 
 HERE = Path(__file__).parent
 REPORTS, CACHE = HERE.parent / "reports", HERE.parent / ".cache"
-SENTENCES = HERE / "studied" / "sentences.csv"
+# What `attnprobe report --config` reads too; the other two read what the command line cannot: data fetched with pip, a
+# tokenizer of the project's own.
+WRITTEN = tomllib.loads((REPORTS / "sentiment.toml").read_text("utf-8"))
+SENTENCES = (REPORTS / WRITTEN["file"]).resolve()
 N_HELD_OUT, N_WORDS = 100, 12
 # Of 100 examples these have up to some megabytes each, so they are not kept.
-LARGE = ("attributions", "positions", "heads")
+LARGE = tuple(WRITTEN["without"])
 # Attention maps of the first texts only, so that a page stays small.
-MAP_BYTES = 400_000
+MAP_BYTES = WRITTEN["map-bytes"]
 # What a table says of a text in words, which quotes it.
 QUOTING = ("reason", "against", "causes")
 WITHOUT_TEXTS = ("operators", "agreement", "faithfulness", "curves", "tests", "stability", "verdict_shares", "costs")
@@ -59,7 +63,7 @@ class Job:
 
 def sentiment() -> tuple[Any, list[str]]:
     """The bundled model, and the sentences that were written for it."""
-    return load("attnprobe/sentiment"), [row["text"] for row in rows_of(SENTENCES)]
+    return load(WRITTEN["model"]), [row["text"] for row in rows_of(SENTENCES)]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -86,8 +90,8 @@ def reaction_classes() -> tuple[Any, list[str]]:
 
 
 JOBS = {
-    "sentiment": Job(sentiment, of_sentences, {"n_random": 200}),
-    "held_out": Job(held_out, of_held_out, {"n_random": 200}, page=False),
+    "sentiment": Job(sentiment, of_sentences, {"n_random": WRITTEN["n-random"]}),
+    "held_out": Job(held_out, of_held_out, {"n_random": WRITTEN["n-random"]}, page=False),
     # A reaction takes some thousand passes of twelve layers, so these are the least of everything: 20 random orders, 5
     # permutations, 50 steps, no search for the best order.
     "reactions": Job(

@@ -11,6 +11,9 @@ import hypothesis
 import pytest
 import torch
 
+from tests.browser import browser as browser  # fixtures, for every test that asks
+from tests.browser import chromium as chromium
+
 # Tiny models gain nothing from threads, and lose much where other work runs beside the tests.
 torch.set_num_threads(1)
 

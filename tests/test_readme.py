@@ -2,7 +2,6 @@
 
 import doctest
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from attnprobe.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\.venv/bin/(attnprobe .*)$", re.MULTILINE)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -24,14 +22,6 @@ def test_the_readmes_python_prints_what_it_says(monkeypatch, tmp_path):
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
         runner.run(test, clear_globs=False)
         assert runner.summarize(verbose=False).failed == 0
-
-
-@pytest.mark.parametrize(
-    "command", COMMAND.findall((ROOT / "README.md").read_text("utf-8").replace("\\\n", " ")), ids=lambda c: c[:40]
-)
-def test_the_readmes_commands_run(command, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(command)[1:]) == 0
 
 
 def test_a_method_is_added_in_one_file_by_following_the_architecture_alone(capsys):

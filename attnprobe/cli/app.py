@@ -14,18 +14,25 @@ from cyclopts import App, CycloptsError, Parameter
 from attnprobe import __version__
 from attnprobe.cli.attribute import attribute
 from attnprobe.cli.benchmark import benchmark
+from attnprobe.cli.capture import capture
+from attnprobe.cli.compare import compare
 from attnprobe.cli.declaration import declaration
 from attnprobe.cli.demo import demo
 from attnprobe.cli.head import head
 from attnprobe.cli.heads import heads
+from attnprobe.cli.help import Help
 from attnprobe.cli.inspecting import inspect
 from attnprobe.cli.mechanisms import mechanisms
 from attnprobe.cli.methods import methods
 from attnprobe.cli.metrics import metrics
 from attnprobe.cli.output import tell
 from attnprobe.cli.report import report
+from attnprobe.cli.study_file import every_study, fill_from_file
 from attnprobe.cli.swap import swap
+from attnprobe.cli.view import view
 from attnprobe.errors import AttnprobeError
+
+STOPPED = 130
 
 app = App(
     name="attnprobe",
@@ -33,18 +40,34 @@ app = App(
     "words mattered, and measures which of them hold up.\n\nStart with `attnprobe demo`.",
     version=__version__,
     help_format="plaintext",
+    help_formatter=Help(),
+    config=(fill_from_file,),
     default_parameter=Parameter(negative=()),
 )
 for command in (
-    *(demo, report, methods, metrics, attribute, inspect, heads, head),
-    *(mechanisms, swap, declaration, benchmark),
+    *(demo, report, compare, attribute, heads, head, capture, view, inspect),
+    *(methods, metrics, mechanisms, swap, declaration, benchmark),
 ):
     app.command(command)
+app.register_install_completion_command(help="Let bash, zsh or fish complete commands and options.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (default: those of the process) and give its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # A study file may hold several reports: one that cannot be made does not keep the others from it.
+        codes: list[int] = []
+        for study in every_study(words):
+            codes.append(_ended(study))
+            if codes[-1] == STOPPED:
+                break
+    except AttnprobeError as error:
+        return _refuse(str(error))
+    return max(codes)
+
+
+def _ended(words: list[str]) -> int:
     try:
         _run(words)
     except CycloptsError as error:
@@ -53,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except KeyboardInterrupt as stopped:
         tell(f"attnprobe: stopped; {str(stopped) or 'nothing was written'}")
-        return 130
+        return STOPPED
     except BrokenPipeError:
         # Whoever read our output has gone (`attnprobe methods | head`); keep Python from complaining at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

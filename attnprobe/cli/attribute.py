@@ -1,11 +1,12 @@
 """attnprobe attribute: the scores of one method on one text."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from attnprobe.cli.options import HOW, READ, WRITE, Flag, RunOptions, TargetOptions, TextOptions
-from attnprobe.cli.output import printable, table, tell
+from attnprobe.cli.options import HOW, READ, Flag, Format, RunOptions, TargetOptions, TextOptions
+from attnprobe.cli.output import printable, tell
+from attnprobe.cli.printing import emit, records, show_table
 from attnprobe.errors import InputError
 
 
@@ -19,7 +20,7 @@ def attribute(
     method: Annotated[str, Parameter(group=HOW)],
     option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
     truncate: Annotated[Flag, Parameter(group=READ)] = False,
-    format: Annotated[Literal["table", "json", "csv"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
 ) -> None:
     """Print how much each token of a text supports the prediction, by one method.
 
@@ -38,8 +39,6 @@ def attribute(
         An option of the method, as name=value. Say it again for more.
     truncate
         Cut a text that is longer than the model takes, instead of refusing it.
-    format
-        A table to read, or json or csv for programs.
     """
     from attnprobe.cli.choices import chosen_methods, chosen_options, chosen_target
     from attnprobe.cli.making import read_examples
@@ -75,18 +74,17 @@ def _attribute(model: Any, example: Any, method: str, target: Any, rows: int | N
 
 def _print(attribution: Any, format: str) -> None:
     frame = attribution.to_frame()
-    if format == "json":
-        print(frame.to_json(orient="records", indent=2, force_ascii=False))
-    elif format == "csv":
-        print(frame.to_csv(index=False), end="")
-    else:
-        sign = "+" if attribution.signed else ""
-        unit = attribution.target.description if attribution.signed else "how much, without a direction"
-        tell(f"{attribution.method}: {unit}")
-        for line in _trust(attribution):
-            tell(line)
-        rows = zip(frame.score, frame.token, strict=True)
-        print(table(["score", "token"], [[f"{score:{sign}.4g}", printable(token)] for score, token in rows]))
+    emit(format, lambda: records(frame), lambda: _show(attribution, frame), lambda: frame)
+
+
+def _show(attribution: Any, frame: Any) -> None:
+    sign = "+" if attribution.signed else ""
+    unit = attribution.target.description if attribution.signed else "how much, without a direction"
+    tell(f"{attribution.method}: {unit}")
+    for line in _trust(attribution):
+        tell(line)
+    rows = [[f"{score:{sign}.4g}", printable(token)] for score, token in zip(frame.score, frame.token, strict=True)]
+    show_table(["score", "token"], rows, left={1})
 
 
 def _trust(attribution: Any) -> list[str]:

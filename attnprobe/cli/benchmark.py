@@ -4,14 +4,15 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from attnprobe.cli.choices import chosen_options
-from attnprobe.cli.options import HOW, WRITE, AtLeastOne, NotNegative
+from attnprobe.cli.options import HOW, WRITE, AtLeastOne, Format, NotNegative
 from attnprobe.cli.output import tell
 from attnprobe.cli.places import PICTURES, check_place, written
+from attnprobe.cli.printing import emit, plain
 from attnprobe.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def planted(
     option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
     variants: Annotated[NotNegative, Parameter(name="--variants", group=HOW)] = 0,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
 ) -> None:
     """Compare every method with the truth on planted models, where it is known.
 
@@ -51,8 +52,6 @@ def planted(
         So many variants of every model beside the plan: another basis, noise, more tokens, another order.
     out
         Where a picture goes (.png, .svg or .pdf). [default: none is drawn]
-    format
-        A table to read, or json for programs: a list with an entry for each model and method.
     """
     if out is not None:
         check_place(out, PICTURES)
@@ -60,10 +59,7 @@ def planted(
 
     with quiet():
         cells = _measured(only, method, option or [], variants)
-        if format == "json":
-            print(json.dumps([facts(cell) for cell in cells], indent=1, ensure_ascii=False))
-        else:
-            _show(cells)
+        emit(format, lambda: [facts(cell) for cell in cells], lambda: _show(cells))
         if out is not None:
             tell(_draw(cells, out))
     faults = sum(cell.fault is not None for cell in cells)
@@ -77,7 +73,7 @@ def verdicts(
     families: Annotated[list[str] | None, Parameter(group=HOW)] = None,
     variants: Annotated[AtLeastOne, Parameter(name="--variants", group=HOW)] = 120,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
 ) -> None:
     """Measure how often the verdict on a map is wrong, on random models whose acting tokens are known.
 
@@ -96,13 +92,9 @@ def verdicts(
         Draws of each family; an eighth as many again near the boundary, judged apart.
     out
         Where the cases go, as json. [default: they are not written]
-    format
-        A table of error rates, or json for programs: a list with an entry for each case.
     """
     if out is not None:
-        if out.suffix.lower() != ".json":
-            raise InputError(f"the cases go into a .json file, got '{out}'")
-        check_place(out, (".json",))
+        check_place(out, (".json",), what="a list of cases")
     from attnprobe.cli.surroundings import quiet
 
     with quiet():
@@ -116,13 +108,11 @@ def _verdicts(families: Sequence[str] | None, n_variants: int, out: Path | None,
 
     names = _chosen(families, "--families", "family of planted models", FAMILIES)
     found = benchmark_verdicts(names, n_variants, workers=min(2, os.cpu_count() or 1))
-    entries = json.dumps([vars(case) for case in found.cases], indent=1, ensure_ascii=False)
+    cases = [vars(case) for case in found.cases]
     if out is not None:
+        entries = json.dumps(plain(cases), indent=1, ensure_ascii=False)
         tell(written(out, lambda: out.write_text(entries, "utf-8")))
-    if format == "json":
-        print(entries)
-    else:
-        show(found)
+    emit(format, lambda: cases, lambda: show(found))
 
 
 def _measured(
@@ -170,6 +160,7 @@ def _show(cells: "Sequence[Cell]") -> None:
 
 def _draw(cells: "Sequence[Cell]", out: Path) -> str:
     from attnprobe.benchmark_figure import benchmark_picture
+    from attnprobe.figure_files import save
 
     figure = benchmark_picture(cells)
-    return written(out, lambda: figure.savefig(out, dpi=130))
+    return written(out, lambda: save(figure, out))

@@ -10,6 +10,24 @@ from attnprobe.cli.options import TargetOptions
 from attnprobe.errors import InputError, nearest
 
 
+def words_of(given: Sequence[str] | None, flag: str) -> list[str]:
+    """Names from words that may hold several with commas between; none where none are given."""
+    names = list(dict.fromkeys(name.strip() for word in given or () for name in word.split(",") if name.strip()))
+    if given and not names:
+        raise InputError(f"{flag} names nothing; give a name, or several with commas between")
+    return names
+
+
+def numbers(given: str | None, flag: str) -> list[int] | None:
+    """Numbers with commas between; None where none are given."""
+    if given is None:
+        return None
+    words = [word.strip() for word in given.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise InputError(f"{flag} takes numbers with commas between, such as 0,2, got '{given}'")
+    return list(map(int, words))
+
+
 def chosen_methods(given: Sequence[str] | None) -> list[str]:
     """Names of the methods, from words that may hold several with commas between; None means the default ones."""
     from attnprobe.choosing import named

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from attnprobe.cli.options import HOW, WRITE, NotNegative
-from attnprobe.cli.output import shown, tell
+from attnprobe.cli.output import tell
+from attnprobe.cli.places import PICTURES, check_place, written
+from attnprobe.cli.printing import as_csv
 from attnprobe.errors import InputError
 
 if TYPE_CHECKING:
     from attnprobe.models.declaration import Trained
 
-PICTURES = (".png", ".svg", ".pdf")
-
 
 def declaration(
     *,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["picture", "json"], Parameter(group=WRITE)] = "picture",
+    format: Annotated[Literal["picture", "json", "csv"], Parameter(group=WRITE)] = "picture",
     seed: Annotated[NotNegative | None, Parameter(group=HOW)] = None,
     gradient: Annotated[Literal["cross_entropy", "guarded"], Parameter(group=HOW)] = "cross_entropy",
 ) -> None:
@@ -35,9 +35,10 @@ def declaration(
     ----------
     out
         Where the picture goes (.png, .svg or .pdf; a picture needs a place), or the numbers of
-        --format json (.json). [default: none for a picture; numbers are printed]
+        --format json (.json) or csv (.csv). [default: none for a picture; numbers are printed]
     format
-        A picture, or json: loss_per_token, tokens, and the weights of the first sentence.
+        A picture, or json: loss_per_token, tokens, and the weights of the first sentence; or csv: those weights,
+        a row each.
     seed
         Train a head from the parameters of this seed. [default: the head that comes with attnprobe]
     gradient
@@ -48,10 +49,10 @@ def declaration(
 
     with quiet():
         trained = _head(seed, gradient)
-        if format == "json":
-            _write_json(facts(trained), out)
-        elif out is not None:
+        if format == "picture" and out is not None:
             _draw(trained, out)
+        elif format != "picture":
+            _write_numbers(facts(trained), format, out)
 
 
 def _head(seed: int | None, gradient: str) -> "Trained":
@@ -89,34 +90,32 @@ def _check(out: Path | None, format: str) -> None:
         return
     if format == "picture" and out.suffix.lower() not in PICTURES:
         raise InputError(f"a picture ends in {', '.join(PICTURES)}, got '{out}'; numbers are written by --format json")
-    if format == "json" and out.suffix.lower() in PICTURES:
-        raise InputError(f"numbers are no picture: '{out}' ends as one; take --out {out.with_suffix('.json')}")
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; give the name of a file, such as {out / 'declaration.png'}")
-    there = next(parent for parent in out.absolute().parents if parent.exists())
-    if not there.is_dir():
-        raise InputError(f"{out} cannot be written: {there} is a file; choose another place")
+    if format != "picture" and out.suffix.lower() in PICTURES:
+        raise InputError(f"numbers are no picture: '{out}' ends as one; take --out {out.with_suffix('.' + format)}")
+    check_place(out, (out.suffix.lower(),))
 
 
-def _write_json(found: dict[str, Any], out: Path | None) -> None:
-    text = json.dumps(found, ensure_ascii=False)
+def weights(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The weights of the first sentence, a record each."""
+    tokens = found["tokens"]
+    return [
+        {"query": query, "key": key, "weight": weight}
+        for query, row in zip(tokens, found["weights"], strict=True)
+        for key, weight in zip(tokens, row, strict=True)
+    ]
+
+
+def _write_numbers(found: dict[str, Any], format: str, out: Path | None) -> None:
+    text = json.dumps(found, ensure_ascii=False) + "\n" if format == "json" else as_csv(weights(found))
     if out is None:
-        print(text)
+        print(text, end="")
         return
-    _written(out, lambda: out.write_text(text + "\n", "utf-8"))
+    print(written(out, lambda: out.write_text(text, "utf-8")))
 
 
 def _draw(trained: "Trained", out: Path) -> None:
     from attnprobe.declaration_figure import declaration_picture
+    from attnprobe.figure_files import save
 
     figure = declaration_picture(trained).figure
-    _written(out, lambda: figure.savefig(out, dpi=160))  # type: ignore[union-attr]
-
-
-def _written(out: Path, write: Any) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write()
-    except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror}); choose another place") from error
-    print(shown(out))
+    print(written(out, lambda: save(figure, out)))

@@ -23,7 +23,7 @@ def demo(
     out: Path = Path("attnprobe-demo.html"),
     invocation: Annotated[str, Parameter(parse=False)] = "",
 ) -> None:
-    """Make a first page: eight short film reviews, the small model that comes with attnprobe, all methods.
+    """Make a first page: eight short film reviews, the small model that comes with attnprobe, a dozen methods.
 
     Parameters
     ----------
@@ -31,5 +31,7 @@ def demo(
         Where the page goes; its tables go into the folder of the same name.
     """
     from attnprobe.cli.making import Job, make_page
+    from attnprobe.cli.options import MethodOptions
 
-    make_page(Job(model="attnprobe/sentiment", texts=TEXTS, out=out, invocation=invocation))
+    methods = MethodOptions(counterfactual=True)
+    make_page(Job(model="attnprobe/sentiment", texts=TEXTS, methods=methods, out=out, invocation=invocation))

@@ -1,15 +1,15 @@
 """attnprobe head: one head's card: its map on a text, its scores and effects, its words, and heads like it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from attnprobe.cli.options import HOW, READ, WRITE, Flag, RunOptions, TargetOptions, TextOptions
-from attnprobe.cli.output import printable, table, tell
+from attnprobe.cli.options import HOW, READ, WRITE, Flag, Format, RunOptions, TargetOptions, TextOptions
+from attnprobe.cli.output import printable, tell
 from attnprobe.cli.places import PICTURES, check_place, written
+from attnprobe.cli.printing import emit, show_note, show_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +26,16 @@ class CardOptions:
     """What is asked of the head."""
 
     score: list[str] | None = None
-    """Head scores, with commas between. [default: all]"""
+    """Scores of its map, with commas between, such as entropy,previous_token; units: `attnprobe heads --list`.
+    [default: all]"""
 
     effect: list[str] | None = None
-    """Head effects, with commas between, or none. [default: zero_ablation,gate_gradient,direct_logit]"""
+    """Effects on the prediction, with commas between, such as mean_ablation, or none; in the unit of --scale, which is
+    logits unless you say otherwise. [default: zero_ablation,gate_gradient,direct_logit]"""
 
     composition: Flag = False
-    """Look for heads that it works with also where the stack has more than 256 heads, which takes long."""
+    """Look for heads that it works with also where the stack has more than 256 heads, which takes long.
+    [default: off]"""
 
 
 def head(
@@ -46,7 +49,7 @@ def head(
     text: Annotated[str, Parameter(group=READ)],
     truncate: Annotated[Flag, Parameter(group=READ)] = False,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
 ) -> None:
     """Print what one head does on a text: where it looks, how it scores and what it does beside all heads of its stack.
 
@@ -61,15 +64,14 @@ def head(
     model
         A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
     address
-        Layer and head, counted from 0: 5.1 or L5H1; with the stack where there are several: decoder.cross.5.1.
+        Layer and head, counted from 0: 5.1, 5,1, "(5, 1)" or L5H1; with the stack where there are several:
+        decoder.cross.5.1.
     text
-        The text to read.
+        The text to read, such as "a dull film".
     truncate
-        Cut a text that is longer than the model takes, instead of refusing it.
+        Cut a text that is longer than the model takes. [default: it is refused]
     out
-        Where a picture goes (.png, .svg or .pdf). [default: none is drawn]
-    format
-        A table to read, or json for programs.
+        Where a picture goes (.png, .svg or .pdf), such as head.png. [default: none is drawn]
     """
     if out is not None:
         check_place(out, PICTURES)
@@ -79,7 +81,7 @@ def head(
     texts = read_texts(TextOptions(text=[text], truncate=truncate))
     with quiet():
         card = _card(model, address, texts, truncate, target, ask, run)
-        print(json.dumps(card.to_dict(), indent=2, ensure_ascii=False) if format == "json" else in_words(card))
+        emit(format, card.to_dict, lambda: show(card), lambda: card.scores)
         if out is not None:
             tell(_draw(card, out))
 
@@ -90,84 +92,95 @@ def _card(
     """What was typed, checked before any work, and measured."""
     from attnprobe.card import EFFECTS, head_card
     from attnprobe.cli.choices import chosen_target
-    from attnprobe.cli.desk import effects_named, scores_named
-    from attnprobe.cli.making import read_examples
+    from attnprobe.cli.desk import effects_named, read, scores_named
     from attnprobe.cli.surroundings import load
     from attnprobe.heads.addresses import head_of
     from attnprobe.models.evaluator import batch_rows
 
-    scores, effects = scores_named(ask.score), effects_named(ask.effect, EFFECTS)
+    scores, effects = scores_named(ask.score), effects_named(ask.effect, EFFECTS, len(texts))
     loaded = load(model, device=run.device, dtype=run.dtype)
     where = head_of(loaded, address)
-    (example,) = read_examples(loaded, texts, truncate)
+    (example,) = read(loaded, texts, truncate)
     goal, composed = chosen_target(loaded, target), ask.composition or None
     with batch_rows(run.batch_rows):
         return head_card(loaded, where, example, goal, scores=scores, effects=effects, composition=composed)
 
 
-def in_words(card: "HeadCard") -> str:
+def show(card: "HeadCard") -> None:
     """The card as tables with headings."""
-    parts = [f"head {card.head} of {card.model}", "", "where it looks", _looks(card)]
-    differ = card.scores[card.scores.differs]
-    scores, effects = (differ[(differ.form == "effect") == is_effect] for is_effect in (False, True))
-    parts += ["", "scores, beside all heads of its stack", _ranked(scores)]
-    if len(effects):
-        parts += ["", f"effects on the {card.target}", _ranked(effects)]
-    if len(card.words):
-        parts += ["", "words that it raises where it looks at", _words(card.words)]
-    parts += ["", "heads most like it", _alike(card)]
-    if len(card.partners):
-        parts += ["", "heads it works with", _partners(card.partners)]
-    if card.notes:
-        parts += ["", "not here", *(f"- {note}" for note in card.notes)]
-    return "\n".join(parts)
-
-
-def _looks(card: "HeadCard") -> str:
+    show_note(f"head {card.head} of {card.model}")
     rows = card.looks()
     lines = [
-        [printable(q), printable(k), f"{w:.2f}"] for q, k, w in zip(rows["query"], rows.key, rows.weight, strict=True)
+        [printable(q), printable(k), f"{w:.3g}"] for q, k, w in zip(rows["query"], rows.key, rows.weight, strict=True)
     ]
     left = [] if len(lines) <= MOST_QUERIES else [[f"… {len(lines) - MOST_QUERIES} more", "", ""]]
-    return table(["from", "most to", "weight"], lines[:MOST_QUERIES] + left)
+    _part("where it looks", ["from", "most to", "weight"], lines[:MOST_QUERIES] + left, words=2)
+    differ = card.scores[card.scores.differs]
+    scores, effects = (differ[(differ.form == "effect") == is_effect] for is_effect in (False, True))
+    _ranked("scores, beside all heads of its stack (chance: what even attention scores here)", scores)
+    if len(effects):
+        unit = effects.unit.iloc[0]
+        _ranked(f"effects on the {card.target}, in {unit} (rank by size, whatever the direction)", effects)
+    _show_words(card.words)
+    _show_alike(card)
+    _show_partners(card.partners)
+    if card.notes:
+        print("\nnot here")
+        for note in card.notes:
+            show_note(f"- {note}")
 
 
-def _ranked(scores: "pd.DataFrame") -> str:
-    rows = [
-        [str(row["label"]), f"{row['value']:.3g}", f"{row['rank']} of {row['n_heads']}", f"{row['mean']:.3g}"]
-        for row in scores.to_dict(orient="records")
-    ]
-    return table(["", "value", "rank", "mean head"], rows)
+def _part(title: str, headers: list[str], rows: list[list[str]], *, words: int) -> None:
+    """A table with a line of its own above it; nothing where it has no rows. words: so many columns of words."""
+    if rows:
+        print()
+        show_table(headers, rows, left=range(words), title=title)
 
 
-def _words(words: "pd.DataFrame") -> str:
-    rows = [
-        [
-            printable(str(token)),
-            ", ".join(f"{printable(str(w))} {x:+.2f}" for w, x in zip(part.word, part.logit, strict=True)),
-        ]
-        for token, part in words.groupby("token", sort=False)
-    ]
-    return table(["token", "words, with what it adds to their logits"], rows)
+def _ranked(title: str, scores: "pd.DataFrame") -> None:
+    from attnprobe.heads.spoken import said
+
+    rows, chances = [], bool(scores.chance.notna().any())
+    for row in scores.to_dict(orient="records"):
+        value, mean, chance = said([row["value"], row["mean"], row["chance"]], signs=bool(row["signed"]))
+        label = f"{row['label']} ({row['sign']})" if row["sign"] else str(row["label"])
+        rows.append([label, value, f"{row['rank']} of {row['n_heads']}", mean, *[chance] * chances])
+    _part(title, ["", "value", "rank", "mean head", *["chance"] * chances], rows, words=1)
 
 
-def _alike(card: "HeadCard") -> str:
+def _show_words(words: "pd.DataFrame") -> None:
+    from attnprobe.heads.spoken import said
+
+    rows = []
+    for token, part in words.groupby("token", sort=False) if len(words) else ():
+        pairs = zip(part.word, said(part.logit.tolist(), signs=True), strict=True)
+        rows.append([printable(str(token)), ", ".join(f"{printable(str(word))} {logit}" for word, logit in pairs)])
+    headers = ["token", "words, with what it adds to their logits"]
+    _part("words that it raises where it looks at", headers, rows, words=2)
+
+
+def _show_alike(card: "HeadCard") -> None:
     def named(frame: "pd.DataFrame") -> str:
+        if frame.empty:
+            return "–"
         pairs = zip(frame["head"], frame.distance, strict=True)
         return ", ".join(f"{_short(head)} ({d:.2f})" for head, d in pairs) or "–"
 
     rows = [["by scores, standard deviations apart", named(card.like_scores)],
             ["by its map here, Jensen-Shannon distance", named(card.like_maps)]]  # fmt: skip
-    return table(["", "heads (distance)"], rows)
+    _part("heads most like it", ["", "heads (distance)"], rows, words=2)
 
 
-def _partners(partners: "pd.DataFrame") -> str:
+def _show_partners(partners: "pd.DataFrame") -> None:
+    from attnprobe.heads.spoken import said
+
     rows = []
-    for (score, direction), part in partners.groupby(["score", "direction"], sort=False):
+    for (score, direction), part in partners.groupby(["score", "direction"], sort=False) if len(partners) else ():
         above = part[part.value > 0].head(MOST_PARTNERS)
-        named = (f"{_short(head)} ({value:+.2f})" for head, value in zip(above["head"], above.value, strict=True))
+        numbers = said(above.value.tolist(), signs=True)
+        named = (f"{_short(head)} ({value})" for head, value in zip(above["head"], numbers, strict=True))
         rows.append([str(score), str(direction), ", ".join(named) or "none above chance"])
-    return table(["", "", "heads (how much, less chance)"], rows)
+    _part("heads it works with", ["", "", "heads (how much, less chance)"], rows, words=3)
 
 
 def _short(head: str) -> str:
@@ -176,7 +189,8 @@ def _short(head: str) -> str:
 
 
 def _draw(card: "HeadCard", out: Path) -> str:
+    from attnprobe.figure_files import save
     from attnprobe.head_card_figure import card_figure
 
     figure = card_figure(card)
-    return written(out, lambda: figure.savefig(out, dpi=160))
+    return written(out, lambda: save(figure, out))

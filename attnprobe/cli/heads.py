@@ -1,9 +1,8 @@
 """attnprobe heads: what each head of a model does on some texts: tables, pictures and a page."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,12 +12,15 @@ from attnprobe.cli.options import (
     WRITE,
     AtLeastOne,
     Flag,
+    Format,
     NotNegative,
     RunOptions,
     TargetOptions,
     TextOptions,
 )
-from attnprobe.cli.output import shown, table, tell
+from attnprobe.cli.output import shown, tell
+from attnprobe.cli.places import check_folder
+from attnprobe.cli.printing import emit, records, show_note, show_table
 from attnprobe.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,85 +30,77 @@ EFFECTS = ("gate_gradient",)
 MOST_DRAWN = 2  # texts whose maps are drawn
 
 
-@Parameter(name="*", group=READ)
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """Where the texts come from."""
-
-    text: list[str] | None = None
-    """A text to read. Say it again for more texts; intervals take six."""
-
-    texts: Annotated[Path | None, Parameter(name=["--texts", "--file"])] = None
-    """Texts: a table (.csv or .tsv) with one a row, or any other text file with one a line."""
-
-    column: str | None = None
-    """The column of the table that holds the texts. [default: text]"""
-
-    truncate: Flag = False
-    """Cut a text that is longer than the model takes, instead of refusing it."""
-
-
 @Parameter(name="*", group=HOW)
 @dataclass(frozen=True, kw_only=True)
 class AskOptions:
     """What is asked of each head."""
 
     score: list[str] | None = None
-    """Scores of maps, with commas between, such as entropy,previous_token. [default: all]"""
+    """Scores of maps, with commas between, such as entropy,previous_token; shares of the weight (0 to 1), nats or
+    tokens, as --list says. [default: all]"""
 
     effect: list[str] | None = None
-    """Effects on the prediction, with commas between, such as zero_ablation, or none. [default: gate_gradient]"""
+    """Effects on the prediction, with commas between, such as zero_ablation,direct_logit, or none; in the unit of
+    --scale, which is logits unless you say otherwise. [default: gate_gradient]"""
 
     probe: list[str] | None = None
-    """Scores on random tokens, or of parameters: induction, copying, ov_copying, …. [default: none]"""
+    """Scores on random tokens, or of parameters, such as induction,copying; shares (0 to 1), or -1 to 1, as --list
+    says. [default: none]"""
 
     stack: str | None = None
-    """One stack of several, such as decoder.cross. [default: all]"""
+    """One stack of several, such as decoder.cross; `attnprobe inspect` names them. [default: all]"""
 
     top: AtLeastOne = 3
-    """How many heads are named for each score."""
+    """How many heads are named for each score, such as 5."""
 
     seed: NotNegative = 0
-    """Number that all random choices follow from."""
+    """Number that all random choices follow from, such as 1."""
 
 
 def heads(
-    model: str,
+    model: str | None = None,
     /,
-    read: ReadOptions = ReadOptions(),
+    texts: TextOptions = TextOptions(),  # noqa: B008
     target: TargetOptions = TargetOptions(),  # noqa: B008
     ask: AskOptions = AskOptions(),
     run: RunOptions = RunOptions(),  # noqa: B008
     *,
+    list: Annotated[Flag, Parameter(group=READ)] = False,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
     invocation: Annotated[str, Parameter(parse=False)] = "",
 ) -> None:
     """Say what each head of a model does on your texts: where it looks, and what the prediction owes to it.
 
-    Printed are the highest heads of each score with their 95 % intervals over the texts.
-    With --out a folder gets all of it: tables (csv), pictures (png), and a page, heads.html.
+    Printed are the highest heads of each score, with 95 % intervals over texts and what even attention would score
+    (chance). With --out a folder gets all of it: tables (csv), pictures (png), and a page, heads.html.
 
-    Example:
-      attnprobe heads attnprobe/sentiment --texts texts.txt --out desk
+    Examples:
+      attnprobe heads --list
+      attnprobe heads attnprobe/sentiment --texts texts.txt --effect zero_ablation --out desk
 
     Parameters
     ----------
     model
         A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
+    list
+        Name what can be asked of heads, with units and sources, and do nothing else. [default: off]
     out
-        The folder that tables, pictures and the page go into. [default: nothing is written]
-    format
-        A table to read, or json for programs: every score of every head.
+        The folder that tables, pictures and the page go into, such as desk. [default: nothing is written]
     """
+    from attnprobe.cli.desk import print_known
     from attnprobe.cli.surroundings import quiet
     from attnprobe.cli.texts import read_texts
 
+    if list:
+        return print_known(format)
+    if model is None:
+        raise InputError("no model is named; give one, such as attnprobe/sentiment, or --list for what can be asked")
     if out is not None:
-        _check_folder(out)
-    given = read_texts(TextOptions(text=read.text, file=read.texts, column=read.column))
+        check_folder(out)
+    given = read_texts(texts)
     with quiet():
-        loaded, examples, profile = _profiled(model, given, read.truncate, target, ask, run)
+        loaded, examples, profile = _profiled(model, given, texts.truncate, target, ask, run)
         for warning in profile.warnings:
             tell(f"attnprobe: warning: {warning}")
         _print(profile, ask.top, format)
@@ -114,62 +108,98 @@ def heads(
             tell(_write(loaded, examples, profile, out, ask.top, invocation))
 
 
-def _check_folder(out: Path) -> None:
-    if out.is_file():
-        raise InputError(f"{out} is a file; give the name of a folder")
-    there = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
-    if not there.is_dir():
-        raise InputError(f"{out} cannot be made: {there} is a file; choose another place")
-
-
 def _profiled(
     model: str, given: list[str], truncate: bool, target: TargetOptions, ask: AskOptions, run: RunOptions
 ) -> tuple[Any, list[Any], "HeadProfile"]:
     """What was typed, checked before any work, and measured."""
     from attnprobe.cli.choices import chosen_target
-    from attnprobe.cli.desk import effects_named, probes_named, scores_named, stack_named
-    from attnprobe.cli.making import read_examples
+    from attnprobe.cli.desk import effects_named, probes_named, read, scores_named, stack_named
     from attnprobe.cli.surroundings import load
     from attnprobe.models.evaluator import batch_rows
     from attnprobe.profiling import profile
 
     asked: dict[str, Any] = {
         "scores": scores_named(ask.score),
-        "effects": effects_named(ask.effect, EFFECTS),
+        "effects": effects_named(ask.effect, EFFECTS, len(given)),
         "probes": probes_named(ask.probe),
     }
     loaded = load(model, device=run.device, dtype=run.dtype)
     stack, kind = stack_named(loaded, ask.stack)
-    goal, examples = chosen_target(loaded, target), read_examples(loaded, given, truncate)
+    goal, examples = chosen_target(loaded, target), read(loaded, given, truncate)
     with batch_rows(run.batch_rows):
         found = profile(loaded, examples, **asked, target=goal, stack=stack, kind=kind, seed=ask.seed)
     return loaded, examples, found
 
 
 def _print(profile: "HeadProfile", top: int, format: str) -> None:
-    if format == "json":
-        print(json.dumps(facts(profile), indent=2, ensure_ascii=False))
-        return
+    emit(format, lambda: facts(profile), lambda: _show(profile, top), profile.long)
+
+
+def _show(profile: "HeadProfile", top: int) -> None:
     from attnprobe.head_page import top_table
 
-    rows = [
-        [row["label"], *(f"{h['head']}  {h['mean']} {h['interval']}".rstrip() for h in row["heads"])]
-        for row in top_table(profile, top)
-    ]
-    width = max(map(len, rows))
-    print(table(["score", "highest heads", *[""] * (width - 2)], [row + [""] * (width - len(row)) for row in rows]))
+    rows, shown_any = top_table(profile, top), False
+    asked = [row for row in rows if row["warned"] or not row["reason"]]
+    others = [row for row in rows if not (row["warned"] or not row["reason"])]
+    for form, title in _titles(profile).items():
+        mine = [row for row in asked if row["form"] == form]
+        if mine:
+            if shown_any:
+                print()
+            _show_part(mine, form, title)
+            shown_any = True
+    if others:
+        print("" if shown_any else "what the map looks like")
+        reasons = [f"{row['label']} ({row['needs'] or row['reason']})" for row in others]
+        show_note(f"no number here: {'; '.join(reasons)}")
+
+
+def _titles(profile: "HeadProfile") -> dict[str, str]:
+    """What stands above each part of the table."""
+    n, targets = profile.n_examples, {target for target in profile.targets if target}
+    what = targets.pop() if len(targets) == 1 else "prediction of each text"
+    return {
+        "score": f"what the map looks like, on {n} text{'s' * (n != 1)} (chance: what even attention scores)",
+        "effect": f"effects on the {what}, in {profile.target_unit} (largest first, whatever the direction)",
+        "probe": "on random tokens, or by parameters",
+    }
+
+
+def _show_part(rows: list[dict[str, Any]], form: str, title: str) -> None:
+    """The rows of one form: label, chance, and the heads with mean and interval, or why there are none."""
+    chance = any(row["chance"] != "–" for row in rows)
+    lines, missing = [], []
+    for row in rows:
+        if row["reason"]:
+            missing.append(f"{row['label']}: no number: {row['reason']}")
+            continue
+        facts = [[f"{one['head']}  {one['mean']}", one["interval"], one["n"]] for one in row["heads"]]
+        named = [" ".join(part for part in one if part) for one in facts]
+        lines.append([row["label"], *[row["chance"]] * chance, *named])
+    width = max(map(len, lines), default=2)
+    heading = ["score", *["chance"] * chance, "largest heads" if form == "effect" else "highest heads"]
+    heading += [""] * (width - len(heading))
+    if lines:
+        show_table(heading, [line + [""] * (width - len(line)) for line in lines], left=range(width), title=title)
+    for line in missing:
+        show_note(line)
 
 
 def facts(profile: "HeadProfile") -> dict[str, Any]:
     """The profile for programs: what each score is, a record a head and score, what failed."""
-    rows = json.loads(profile.long().to_json(orient="records"))
-    known = ("stack", "kind", "layer", "head", "score", "mean", "low", "high", "n")
+    rows = records(profile.long())
+    known = ("stack", "kind", "layer", "head", "score", "mean", "low", "high", "n", "chance", "unit")
     return {
         "model": profile.model,
         "n_texts": profile.n_examples,
-        "targets": list(profile.targets),
+        "targets": list(profile.targets) if any(profile.targets) else [],
         "scores": {
-            name: {key: getattr(told, key) for key in ("label", "form", "family", "unit", "description", "source")}
+            name: {
+                **{key: getattr(told, key) for key in ("label", "form", "family", "description", "source")},
+                "unit": profile.unit_of(name),
+                "sign": told.sign,
+                "reason": profile.reason(name),
+            }
             for name, told in profile.facts.items()
         },
         "heads": [{key: row[key] for key in known} for row in rows],

@@ -1,11 +1,11 @@
 """attnprobe inspect: what there is to probe in a model."""
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from attnprobe.cli.options import READ, RUN, WRITE
+from attnprobe.cli.options import READ, Format, LoadOptions
+from attnprobe.cli.printing import emit
 from attnprobe.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 def inspect(
     model: str,
     /,
+    run: LoadOptions = LoadOptions(),  # noqa: B008
     *,
     text: Annotated[str | None, Parameter(group=READ)] = None,
-    format: Annotated[Literal["table", "json"], Parameter(group=WRITE)] = "table",
-    device: Annotated[str | None, Parameter(group=RUN)] = None,
-    dtype: Annotated[Literal["float32", "float64", "float16", "bfloat16"] | None, Parameter(group=RUN)] = None,
+    format: Format = "table",
 ) -> None:
     """Print what there is to probe in a model: its attention, layers and heads, and how each is reached.
 
@@ -32,22 +31,16 @@ def inspect(
         A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
     text
         Look at the model while it reads this text. [default: a short input made from its configuration]
-    format
-        A table to read, or json for programs.
-    device
-        Where the model runs, such as cpu or cuda. [default: cpu]
-    dtype
-        Precision of the model's numbers. [default: that of the saved model]
     """
     from attnprobe.cli.surroundings import load, quiet
 
     with quiet():
         from attnprobe.models.inspecting import inspect as look
 
-        found = look(load(model, device=device, dtype=dtype), text)
+        found = look(load(model, device=run.device, dtype=run.dtype), text)
     if found.reason is not None:
         raise CaptureError(found.reason)
-    print(json.dumps(facts(found), indent=2, ensure_ascii=False) if format == "json" else found)
+    emit(format, lambda: facts(found), lambda: print(found), found.to_frame)
 
 
 def facts(found: "Inspection") -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """From a model and texts to a page, and what is printed of it."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnprobe.cli.choices import chosen_methods, chosen_operators, chosen_options, chosen_target
-from attnprobe.cli.options import MethodOptions, RunOptions, TargetOptions
-from attnprobe.cli.output import shown, tell, unfinished
+from attnprobe.cli.choices import chosen_methods, chosen_operators, chosen_options, chosen_target, words_of
+from attnprobe.cli.options import MethodOptions, PageOptions, RunOptions, TargetOptions
+from attnprobe.cli.output import UnwrittenError, shown, tell, unfinished
 from attnprobe.cli.surroundings import load, quiet
 
 
@@ -23,28 +22,50 @@ class Job:
     truncate: bool = False
     target: TargetOptions = field(default_factory=TargetOptions)
     methods: MethodOptions = field(default_factory=MethodOptions)
+    page: PageOptions = field(default_factory=PageOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
 
 def make_page(job: Job) -> None:
     """Check everything that is cheap, load the model, compare, write the page, and print what was found."""
     with quiet():
-        from attnprobe.choosing import operators_of
-        from attnprobe.report import check_writable
+        from attnprobe.report.formats import check_formats, write_all
 
-        check_writable(job.out)
-        names = chosen_methods(job.methods.methods)
-        options = chosen_options(job.methods.option or (), names)
-        operators = chosen_operators(job.methods.operator)
-        tell(f"loading {job.model}")
-        model = load(job.model, device=job.run.device, dtype=job.run.dtype)
-        operators_of(model, operators)  # a single one that this model lacks is told before any text is read
-        target = chosen_target(model, job.target)
-        examples = read_examples(model, job.texts, job.truncate)
-        tell(f"explaining {_count(examples, 'text')} by {_count(names, 'method')}")
-        chosen = {"methods": names, "options": options, "operators": operators}
-        comparison = _compare(job, model, examples, target, chosen)
-    _print_results(comparison, job.out)
+        check_formats(job.out, job.page.format)
+        without = words_of(job.page.without, "--without")
+        with unfinished(job.out) as folder:
+            comparison = compared(job, folder)
+            size = {} if job.page.map_bytes is None else {"map_bytes": job.page.map_bytes}
+            told: dict[str, Any] = {
+                "command": job.invocation,
+                "summary": job.page.summary or (),
+                "without": without,
+                **size,
+            }
+            written = write_all(comparison, job.out, job.page.format, **told)
+            if written.failed:
+                raise UnwrittenError(_failed(written))
+    _print_results(comparison, written.paths)
+
+
+def compared(job: Job, folder: Path | None = None) -> Any:
+    """The comparison that a job asks for; all that is cheap is checked before any work."""
+    from attnprobe.choosing import operators_of
+
+    names = chosen_methods(job.methods.methods)
+    options = chosen_options(job.methods.option or (), names)
+    operators = chosen_operators(job.methods.operator)
+    tell(f"loading {job.model}")
+    model = load(job.model, device=job.run.device, dtype=job.run.dtype)
+    operators_of(model, operators)  # a single one that this model lacks is told before any text is read
+    target = chosen_target(model, job.target)
+    examples = read_examples(model, job.texts, job.truncate)
+    tell(f"explaining {_count(examples, 'text')} by {_count(names, 'method')}")
+    comparison = _compare(job, model, examples, folder, target=target, methods=names, options=options,
+                          operators=operators)  # fmt: skip
+    for method, rows in comparison.failures.groupby("method", sort=False):
+        tell(f"{method} failed on {len(rows)} of {len(comparison.studies)} texts: {rows.error.iloc[0]}")
+    return comparison
 
 
 def read_examples(model: Any, texts: Sequence[str], truncate: bool) -> list[Any]:
@@ -58,36 +79,45 @@ def read_examples(model: Any, texts: Sequence[str], truncate: bool) -> list[Any]
     return examples
 
 
-def _compare(job: Job, model: Any, examples: list, target: Any, chosen: dict[str, Any]) -> Any:
+def _compare(job: Job, model: Any, examples: list, folder: Path | None, **chosen: Any) -> Any:
     from attnprobe.comparison import compare
     from attnprobe.models.evaluator import batch_rows
 
-    with ExitStack() as stack:
-        folder = stack.enter_context(unfinished(job.out))
-        stack.enter_context(batch_rows(job.run.batch_rows))
-        comparison = compare(
+    asked = job.methods
+    with batch_rows(job.run.batch_rows):
+        return compare(
             model,
             examples,
-            target=target,
             **chosen,
-            n_random=job.methods.n_random,
-            seed=job.methods.seed,
+            n_random=asked.n_random,
+            seed=asked.seed,
+            oracle=not asked.no_oracle,
+            verdicts=not asked.no_verdicts,
+            counterfactual=asked.counterfactual,
             folder=folder,
-            resume=not job.methods.restart,
+            resume=not asked.restart,
         )
-        comparison.report(job.out, command=job.invocation)
-    return comparison
 
 
-def _print_results(comparison: Any, page: Path) -> None:
+def _failed(written: Any) -> str:
+    """What could not be written, and what could."""
+    made = ", ".join(f"{name}: {shown(path)}" for name, path in written.paths.items())
+    missing = "; ".join(f"{one.format} could not be made: {one.reason}" for one in written.failed)
+    return f"{missing}. {f'Written: {made}' if made else 'Nothing was written'}"
+
+
+def _print_results(comparison: Any, paths: Mapping[str, Path]) -> None:
     from attnprobe.finding import findings
 
-    for method, rows in comparison.failures.groupby("method", sort=False):
-        tell(f"{method} failed on {len(rows)} of {len(comparison.studies)} texts: {rows.error.iloc[0]}")
     for finding in findings(comparison):
         print(f"- {finding.claim}")
-    print(f"page:   {shown(page)}")
-    print(f"tables: {shown(page.with_suffix(''))}")
+    for name, path in paths.items():
+        if name not in ("csv", "parquet"):
+            print(f"{'page' if name == 'html' else name}:".ljust(8) + shown(path))
+    folders = [path.with_suffix("") if name == "html" else path for name, path in paths.items()
+               if name in ("html", "csv", "parquet")]  # fmt: skip
+    if folders:
+        print(f"tables: {shown(folders[0])}")
 
 
 def _count(things: Sequence[object], noun: str) -> str:

@@ -1,10 +1,10 @@
 """attnprobe mechanisms: what attention there is to build with, and to put in the place of a model's own."""
 
-import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from attnprobe.cli.methods import facts as known_of
-from attnprobe.cli.output import table
+from attnprobe.cli.options import Format
+from attnprobe.cli.printing import emit, show_note, show_table
 
 if TYPE_CHECKING:
     from attnprobe.registry import Entry
@@ -17,15 +17,10 @@ options. Many compute z without it, and form it only to be looked at."""
 ROW_SUMS = {"one": "rows sum to 1", "at_most_one": "rows sum to 1 or less", "any": "rows sum to anything"}
 
 
-def mechanisms(*, format: Literal["table", "json"] = "table") -> None:
+def mechanisms(*, format: Format = "table") -> None:
     """List the mechanisms of attention, and the changes that `attnprobe swap` can make.
 
     What each computes, where it was published, what it costs.
-
-    Parameters
-    ----------
-    format
-        A table to read, or json for programs.
     """
     from attnprobe.cli.surroundings import quiet
 
@@ -35,11 +30,13 @@ def mechanisms(*, format: Literal["table", "json"] = "table") -> None:
 
         known = [facts(registry[name]) for name in registry]
         known += [change_facts(changes[name]) for name in changes if name not in registry]
-    if format == "json":
-        print(json.dumps(known, indent=2, ensure_ascii=False))
-        return
-    print(table(["name", "family", "what it does"], [_row(found) for found in known]))
-    print(NOTE)
+    emit(format, lambda: known, lambda: _show(known))
+
+
+def _show(known: list[dict[str, Any]]) -> None:
+    show_table(["name", "family", "what it does"], [_row(found) for found in known], left={0, 1, 2})
+    print()
+    show_note(NOTE)
 
 
 def facts(entry: "Entry") -> dict[str, Any]:

@@ -1,34 +1,30 @@
 """attnprobe methods: what there is."""
 
 import inspect
-import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from attnprobe.cli.output import table
+from attnprobe.cli.options import Format
+from attnprobe.cli.printing import emit, show_note, show_table
 
 if TYPE_CHECKING:
     from attnprobe.registry import Entry
 
 
-def methods(*, format: Literal["table", "json"] = "table") -> None:
-    """List the methods: what each says of a word, where it was published, what it costs.
-
-    Parameters
-    ----------
-    format
-        A table to read, or json for programs.
-    """
+def methods(*, format: Format = "table") -> None:
+    """List the methods: what each says of a word, where it was published, what it costs."""
     from attnprobe.cli.surroundings import quiet
 
     with quiet():
         from attnprobe.methods import methods as registry
 
         entries = [registry[name] for name in registry]
-    if format == "json":
-        print(json.dumps([facts(entry) for entry in entries], indent=2, ensure_ascii=False))
-        return
-    print(table(["name", "family", "what it says"], [_row(entry) for entry in entries]))
-    print("\nCost: F is a run of the model, B a run backwards, n the number of tokens.")
+    emit(format, lambda: [facts(entry) for entry in entries], lambda: _show(entries))
+
+
+def _show(entries: "list[Entry]") -> None:
+    show_table(["name", "family", "what it says"], [_row(entry) for entry in entries], left={0, 1, 2})
+    print()
+    show_note("Cost: F is a run of the model, B a run backwards, n the number of tokens.")
 
 
 def facts(entry: "Entry") -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """attnprobe metrics: what there is to measure explanations by."""
 
-import json
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from attnprobe.cli.methods import facts as known_of
-from attnprobe.cli.output import table
+from attnprobe.cli.options import Format
+from attnprobe.cli.printing import emit, show_note, show_table
 
 if TYPE_CHECKING:
     from attnprobe.registry import Entry
@@ -17,25 +17,21 @@ marked; a plausible explanation need not be faithful. A comparison computes thos
 unless it asks for others."""
 
 
-def metrics(*, format: Literal["table", "json"] = "table") -> None:
-    """List the metrics: what each measures, its range, which direction is better, where it was published.
-
-    Parameters
-    ----------
-    format
-        A table to read, or json for programs.
-    """
+def metrics(*, format: Format = "table") -> None:
+    """List the metrics: what each measures, its range, which direction is better, where it was published."""
     from attnprobe.cli.surroundings import quiet
 
     with quiet():
         from attnprobe.metrics import REGISTRIES
 
         known = [facts(registry[name]) for registry in REGISTRIES for name in registry]
-    if format == "json":
-        print(json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False))
-        return
-    print(table(["name", "family", "what it measures"], [_row(found) for found in known]))
-    print(NOTE)
+    emit(format, lambda: known, lambda: _show(known))
+
+
+def _show(known: list[dict[str, Any]]) -> None:
+    show_table(["name", "family", "what it measures"], [_row(found) for found in known], left={0, 1, 2})
+    print()
+    show_note(NOTE)
 
 
 def facts(entry: "Entry") -> dict[str, Any]:

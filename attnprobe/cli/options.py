@@ -16,6 +16,13 @@ EXPLAIN = Group.create_ordered("What to explain")
 HOW = Group.create_ordered("How to explain it")
 WRITE = Group.create_ordered("What to write")
 RUN = Group.create_ordered("How to run it")
+STUDY = Group.create_ordered("Study files")
+
+
+Format = Annotated[
+    Literal["table", "json", "csv"],
+    Parameter(group=WRITE, help="A table to read, or json or csv for programs: then nothing else is printed."),
+]
 
 
 @Parameter(name="*", group=READ)
@@ -24,9 +31,9 @@ class TextOptions:
     """Where the texts come from."""
 
     text: list[str] | None = None
-    """A text to explain. Say it again for more texts."""
+    """A text, such as "A warm, clever film." Say it again for more; intervals over texts take six."""
 
-    file: Path | None = None
+    file: Annotated[Path | None, Parameter(name=["--file", "--texts"])] = None
     """Texts: a table (.csv or .tsv) with one a row, or any other text file with one a line."""
 
     column: str | None = None
@@ -73,11 +80,56 @@ class MethodOptions:
     n_random: AtLeastOne = 50
     """How many random orders of its words a method has to beat on each text."""
 
+    no_oracle: Flag = False
+    """Do not look for the best order of removal, which takes the most passes on long texts."""
+
+    no_verdicts: Flag = False
+    """Do not judge each map as an explanation of each prediction."""
+
+    counterfactual: Flag = False
+    """Look on each text for another attention that gives the same answer; takes some 650 passes a text."""
+
     seed: NotNegative = 0
     """Number that all random choices follow from."""
 
     restart: Flag = False
     """Begin anew where an earlier run was interrupted, instead of going on."""
+
+
+@Parameter(name="*", group=WRITE)
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What a report is written as."""
+
+    format: list[str] | None = None
+    """html, pdf, md, json, csv or parquet; several with commas between. Each takes the name of --out with its own
+    ending; html also writes its tables as csv, and csv and parquet go into the folder of the name. A pdf is printed
+    by Chromium, where it is installed. [default: by the ending of --out]"""
+
+    without: list[str] | None = None
+    """Tables that are not written, with commas between. [default: none]"""
+
+    summary: list[str] | None = None
+    """A sentence of your own for the top of the page. Say it again for more."""
+
+    map_bytes: NotNegative | None = None
+    """How many bytes of attention weights the page carries, texts in their order. [default: some 3 MB]"""
+
+
+@Parameter(name="*", group=STUDY)
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Reports that stand in files."""
+
+    config: Path | None = None
+    """A study file (.toml or .yaml) with these options by their long names, and the model; its paths count from its
+    own folder. What is typed here goes before what it says."""
+
+    study: str | None = None
+    """One study of a file that has several. [default: all, one after the other]"""
+
+    save_config: Path | None = None
+    """Write what was asked for into a study file, from which --config makes it again."""
 
 
 @Parameter(name="*", group=RUN)
@@ -87,6 +139,18 @@ class RunOptions:
 
     batch_rows: AtLeastOne | None = None
     """The most inputs that run at once; fewer need less memory. [default: by the length of the text]"""
+
+    device: str | None = None
+    """Where the model runs, such as cpu or cuda. [default: cpu]"""
+
+    dtype: Literal["float32", "float64", "float16", "bfloat16"] | None = None
+    """Precision of the model's numbers. [default: that of the saved model]"""
+
+
+@Parameter(name="*", group=RUN)
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Where the model runs, for commands that run it once."""
 
     device: str | None = None
     """Where the model runs, such as cpu or cuda. [default: cpu]"""

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,25 +26,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns with two spaces between them; the last is wrapped to the width of the terminal.
-
-    >>> print(table(["name", "score"], [["good", "1.5"], ["a", "0"]]))
-    name  score
-    good  1.5
-    a     0
-    """
-    widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers) - 1)]
-    indent = sum(widths) + 2 * len(widths)
-    room = max(30, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns) - indent)
-    return "\n".join(line for row in [headers, *rows] for line in _lines(row, widths, indent, room))
-
-
-def _lines(row: Sequence[str], widths: Sequence[int], indent: int, room: int) -> Iterator[str]:
-    start = "".join(cell.ljust(width + 2) for cell, width in zip(row, widths, strict=False))
-    wrapped = [line for part in row[-1].split("\n") for line in textwrap.wrap(part, room)] or [""]
-    yield (start + wrapped[0]).rstrip()
-    yield from (" " * indent + line for line in wrapped[1:])
+class UnwrittenError(AttnprobeError):
+    """What was computed could not all be written: the finished examples stay, so that the same command goes on."""
 
 
 @contextmanager
@@ -59,6 +41,8 @@ def unfinished(page: Path) -> Iterator[Path]:
     made = [parent for parent in folder.parents if not parent.exists()]
     try:
         yield folder
+    except UnwrittenError as error:
+        raise UnwrittenError(f"{error}; the same command goes on from {shown(folder)}") from None
     except AttnprobeError:
         if not earlier:
             _clear(folder, *made)

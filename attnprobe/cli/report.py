@@ -1,11 +1,19 @@
-"""attnprobe report: a page for a model and texts of your own."""
+"""attnprobe report: a page for a model and texts of your own, or for a study that stands in a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from attnprobe.cli.options import WRITE, MethodOptions, RunOptions, TargetOptions, TextOptions
+from attnprobe.cli.options import (
+    WRITE,
+    MethodOptions,
+    PageOptions,
+    RunOptions,
+    StudyOptions,
+    TargetOptions,
+    TextOptions,
+)
 
 
 def report(
@@ -14,7 +22,9 @@ def report(
     texts: TextOptions = TextOptions(),  # noqa: B008
     target: TargetOptions = TargetOptions(),  # noqa: B008
     methods: MethodOptions = MethodOptions(),  # noqa: B008
+    page: PageOptions = PageOptions(),  # noqa: B008
     run: RunOptions = RunOptions(),  # noqa: B008
+    study: StudyOptions = StudyOptions(),  # noqa: B008
     *,
     out: Annotated[Path, Parameter(group=WRITE)],
     invocation: Annotated[str, Parameter(parse=False)] = "",
@@ -37,17 +47,13 @@ def report(
         Where the page goes; its tables go into the folder of the same name.
     """
     from attnprobe.cli.making import Job, make_page
+    from attnprobe.cli.study_file import check_study_file, save_study
     from attnprobe.cli.texts import read_texts
 
-    make_page(
-        Job(
-            model=model,
-            texts=read_texts(texts),
-            truncate=texts.truncate,
-            target=target,
-            methods=methods,
-            run=run,
-            out=out,
-            invocation=invocation,
-        )
-    )
+    given = read_texts(texts)
+    if study.save_config is not None:
+        check_study_file(study.save_config)
+    asked: dict[str, Any] = {"target": target, "methods": methods, "page": page, "run": run}
+    make_page(Job(model=model, texts=given, truncate=texts.truncate, out=out, invocation=invocation, **asked))
+    if study.save_config is not None:
+        save_study(study.save_config, model, out, (texts, *asked.values()))

@@ -4,19 +4,30 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CoercionError, Parameter, convert
 
-from attnprobe.cli.options import HOW, WRITE, RunOptions, TargetOptions, TextOptions
-from attnprobe.cli.output import table, tell
+from attnprobe.cli.choices import numbers, words_of
+from attnprobe.cli.options import HOW, WRITE, Format, RunOptions, TargetOptions, TextOptions
+from attnprobe.cli.output import tell
 from attnprobe.cli.places import PICTURES, check_place, written
+from attnprobe.cli.printing import emit, records, show_table
 from attnprobe.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from attnprobe.swapping import Swap
+
+
+SCALES = {"logit": "logits", "log_probability": "nats", "probability": "share of 1"}
+UNITS = {
+    "kl": "nats",
+    "total_variation": "share of 1",
+    "kept": "share of texts",
+    "kendall_tau": "τ, −1 to 1",
+}
 
 
 @Parameter(name="*", group=HOW)
@@ -46,7 +57,7 @@ def swap(
     run: RunOptions = RunOptions(),  # noqa: B008
     *,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,
-    format: Annotated[Literal["table", "json", "csv"], Parameter(group=WRITE)] = "table",
+    format: Format = "table",
 ) -> None:
     """Run a model with another attention mechanism, in each layer alone and in all of them at once.
 
@@ -63,8 +74,6 @@ def swap(
         A Hugging Face Hub id, a folder with a saved model, or attnprobe/sentiment, which comes with attnprobe.
     out
         Where a picture goes (.png, .svg or .pdf). [default: none is drawn]
-    format
-        A table to read, or json or csv for programs.
     """
     if out is not None:
         check_place(out, PICTURES)
@@ -74,7 +83,7 @@ def swap(
         found = _found(model, how, texts, target, run)
         for note in dict.fromkeys(note for one in found for note in one.notes):
             tell(f"attnprobe: note: {note}")
-        _print(_frame(found), format)
+        _print(_frame(found), format, SCALES[target.scale])
         if out is not None:
             tell(_draw(found, out))
 
@@ -89,30 +98,14 @@ def _found(model: str, how: SwapOptions, texts: TextOptions, target: TargetOptio
     from attnprobe.swapping import METHODS
     from attnprobe.swapping import swap as ask
 
-    given, names, method = read_texts(texts), _words(how.mechanism, "--mechanism"), how.method
+    given, names, method = read_texts(texts), words_of(how.mechanism, "--mechanism"), how.method
     chosen = {name: _options(name, how.option or [], alone=len(names) == 1) for name in names}
-    methods: Sequence[Any] = METHODS if method is None else [] if method == ["none"] else _words(method, "--method")
-    asked: dict[str, Any] = {"layers": _numbers(how.layers), "methods": methods}
+    methods: Sequence[Any] = METHODS if method is None else [] if method == ["none"] else words_of(method, "--method")
+    asked: dict[str, Any] = {"layers": numbers(how.layers, "--layers"), "methods": methods}
     loaded = load(model, device=run.device, dtype=run.dtype)
     goal, examples = chosen_target(loaded, target), read_examples(loaded, given, texts.truncate)
     with batch_rows(run.batch_rows):
         return [ask(loaded, name, examples, goal, **asked, **options) for name, options in chosen.items()]
-
-
-def _words(given: Sequence[str], flag: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for word in given for name in word.split(",") if name.strip()))
-    if not names:
-        raise InputError(f"{flag} names nothing; give a name, or several with commas between")
-    return names
-
-
-def _numbers(layers: str | None) -> list[int] | None:
-    if layers is None:
-        return None
-    words = [word.strip() for word in layers.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise InputError(f"--layers takes numbers with commas between, such as 0,2, got '{layers}'")
-    return list(map(int, words))
 
 
 def _options(mechanism: str, given: Sequence[str], *, alone: bool) -> dict[str, Any]:
@@ -146,16 +139,17 @@ def _frame(found: Sequence[Any]) -> "pd.DataFrame":
     return pd.concat([one.to_frame() for one in found], ignore_index=True)
 
 
-def _print(frame: "pd.DataFrame", format: str) -> None:
-    if format == "json":
-        print(frame.to_json(orient="records", indent=2, force_ascii=False))
-        return
-    if format == "csv":
-        print(frame.to_csv(index=False), end="")
-        return
+def _print(frame: "pd.DataFrame", format: str, change: str) -> None:
+    emit(format, lambda: records(frame), lambda: _show(frame, UNITS | {"change": change}), lambda: frame)
+
+
+def _show(frame: "pd.DataFrame", units: dict[str, str]) -> None:
     columns = ["mechanism", "stack", "kind", "layer", "measure", "method"]
-    rows = [[str(row[name]) for name in columns] + [_number(row["mean"])] for _, row in frame.iterrows()]
-    print(table([*columns, "mean"], rows))
+    rows = [
+        [*(str(row[name]) for name in columns), _number(row["mean"]), units.get(str(row["measure"]), "")]
+        for row in frame.to_dict("records")
+    ]
+    show_table([*columns, "mean", "unit"], rows, left={*range(len(columns)), len(columns) + 1}, lift=True)
 
 
 def _number(value: float) -> str:
@@ -163,7 +157,8 @@ def _number(value: float) -> str:
 
 
 def _draw(found: Sequence[Any], out: Path) -> str:
+    from attnprobe.figure_files import save
     from attnprobe.swap_figure import swap_panels
 
     figure = swap_panels(found)[0].figure
-    return written(out, lambda: figure.savefig(out, dpi=160))  # type: ignore[union-attr]
+    return written(out, lambda: save(figure, out))

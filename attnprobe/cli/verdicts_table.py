@@ -1,12 +1,11 @@
 """The tables of `attnprobe benchmark verdicts`."""
 
 import math
+from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
-from attnprobe.benchmark.verdicts import Calibration
+from attnprobe.benchmark.verdicts import Calibration, Case
 from attnprobe.benchmark.verdicts_summary import by_family, rates, twins
+from attnprobe.cli.printing import show_note, show_table
 from attnprobe.judgement.rule import RULE, Thresholds
 
 LEGEND = (
@@ -22,38 +21,32 @@ ENOUGH = 380
 
 def show(found: Calibration) -> None:
     """Error rates, then a row a family."""
-    console = Console(highlight=False)
     inside = [case for case in found.cases if not case.boundary]
-    table = Table("what should not happen", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for head in ("count", "of", "share", "up to", "bar"):
-        table.add_column(head, justify="right")
-    for rate in rates(inside):
-        table.add_row(rate.name, str(rate.count), str(rate.n), *map(percent, (rate.share, rate.high, rate.bar)))
+    found_rates = rates(inside)
+    rows = [[r.name, str(r.count), str(r.n), *map(percent, (r.share, r.high, r.bar))] for r in found_rates]
     both, conflicting = twins(found)
-    table.add_row("twins in conflict, both called explains", str(both), str(conflicting), "", "", "0 %")
-    console.print(table)
-    console.print()
-    console.print(_families(found))
+    rows.append(["twins in conflict, both called explains", str(both), str(conflicting), "", "", "0 %"])
+    show_table(["what should not happen", "count", "of", "share", "up to", "bar"], rows)
+    print()
+    _show_families(inside)
+    print()
     apart = bool(found.halves[1])
     for side, thresholds in zip(found.halves, found.thresholds, strict=True):
         if side:
-            console.print(f"{', '.join(side)}: {in_words(thresholds if apart else RULE)}", markup=False)
-    few = [FEW] if min((rate.n for rate in rates(inside)), default=0) < ENOUGH else []
-    console.print(" ".join([LEGEND, HELD_OUT if apart else AS_IT_IS, *few]), markup=False)
+            show_note(f"{', '.join(side)}: {in_words(thresholds if apart else RULE)}")
+    few = [FEW] if min((rate.n for rate in found_rates), default=0) < ENOUGH else []
+    show_note(" ".join([LEGEND, HELD_OUT if apart else AS_IT_IS, *few]))
 
 
-def _families(found: Calibration) -> Table:
-    table = Table("family", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    frame = by_family([case for case in found.cases if not case.boundary])
+def _show_families(inside: Sequence[Case]) -> None:
+    frame = by_family(inside)
     short = {"explains": "E", "misleads": "M", "neither": "N", "undecided": "U"}
-    for name in frame.columns[1:-1]:
-        truth, verdict = name.split(" → ")
-        table.add_column(f"{short[truth]}→{short[verdict]}", justify="right")
-    table.add_column("undecided", justify="right")
-    for row in frame.to_dict("records"):
-        values = list(row.values())
-        table.add_row(str(values[0]), *map(str, values[1:-1]), percent(values[-1]))
-    return table
+    heads = [" → ".join(short[word] for word in name.split(" → ")) for name in frame.columns[1:-1]]
+    rows = [
+        [str(values[0]), *map(str, values[1:-1]), percent(values[-1])]
+        for values in (list(row.values()) for row in frame.to_dict("records"))
+    ]
+    show_table(["family", *(head.replace(" ", "") for head in heads), "undecided"], rows)
 
 
 def percent(share: float) -> str:

@@ -5,8 +5,9 @@ stack, *, seed, …) -> [layer head], on inputs of their own making or from the 
 stack, …) -> [layer head layer head], what the first head writes for the second; head_effects: (model, example, target,
 stack, …) -> [layer head], what the target owes to each.
 Adding one means adding a file here or decorating a function anywhere; facts: label (for people), low, high (None: no
-bound), unit ("share", "number" or "target"). NaN where a score has no meaning (the previous token of a
-cross-attention), or where a layer has fewer heads than another.
+bound), unit ("share", "nats", "tokens", "patches", "number", which has none, or "target": that of the target's scale).
+NaN where a score has no meaning (the previous token of a cross-attention), or where a layer has fewer heads than
+another.
 """
 
 import pandas as pd
@@ -14,7 +15,8 @@ import pandas as pd
 from attnprobe.capture import Capture, head_numbers
 from attnprobe.registry import Registry
 
-FACTS = ("label", "low", "high", "unit")
+# needs: without what a score has no number. sign: what an effect above 0 means.
+FACTS = ("label", "low", "high", "unit", "needs", "sign")
 
 head_scores = Registry("head score", "attnprobe.heads", FACTS)
 probe_scores = Registry("probe score", "attnprobe.heads", FACTS)

@@ -4,7 +4,7 @@ Each takes one head at a time and gives y − y(without it), target units. Zero 
 input says (a constant that others count on) as well as what it says of it; mean and resample only the latter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,13 @@ Effects = Float[Tensor, "layer head"]
 
 
 @head_effects.add(
-    family="ablation", source="Michel et al. 2019, sec. 3", label="Zero ablation", low=None, high=None, unit="target"
+    family="ablation",
+    source="Michel et al. 2019, sec. 3",
+    label="Zero ablation",
+    low=None,
+    high=None,
+    unit="target",
+    sign="+: falls without it",
 )
 def zero_ablation(model: Model, example: Example, target: ResolvedTarget, stack: Stack) -> Effects:
     """How much the target falls when a head gives 0, one head at a time."""
@@ -36,10 +42,16 @@ def zero_ablation(model: Model, example: Example, target: ResolvedTarget, stack:
 
 
 @head_effects.add(
-    family="ablation", source="Wang et al. 2023, sec. 2.2", label="Mean ablation", low=None, high=None, unit="target"
+    family="ablation",
+    source="Wang et al. 2023, sec. 2.2",
+    label="Mean ablation",
+    low=None,
+    high=None,
+    unit="target",
+    sign="+: falls without it",
 )
 def mean_ablation(
-    model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, data: Sequence[Any] | None = None
+    model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, data: Iterable[Any] | None = None
 ) -> Effects:
     """How much the target falls when a head gives its mean at every position: over `data`, or else over this example.
 
@@ -82,6 +94,7 @@ def _sums(site: Site) -> dict[str, Tensor]:
     low=None,
     high=None,
     unit="target",
+    sign="+: falls without it",
 )
 def resample_ablation(
     model: Model,
@@ -89,7 +102,7 @@ def resample_ablation(
     target: ResolvedTarget,
     stack: Stack,
     *,
-    data: Sequence[Any] | None = None,
+    data: Iterable[Any] | None = None,
     n_samples: int | None = None,
     seed: int = 0,
 ) -> Effects:

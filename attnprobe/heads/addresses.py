@@ -1,7 +1,7 @@
 """Addresses of heads: how people write them, and which head of a model they mean.
 
-`5.1`, `(5, 1)` and `L5H1` are layer 5, head 1 of the stack that is explained; `decoder.cross.5.1` names the stack and
-its kind as well (or one of them: `decoder.5.1`, `cross.5.1`). Layers and heads count from 0.
+`5.1`, `(5, 1)`, `5,1` and `L5H1` are layer 5, head 1 of the stack that is explained; `decoder.cross.5.1` names the
+stack and its kind as well (or one of them: `decoder.5.1`, `cross.5.1`). Layers and heads count from 0.
 """
 
 import re
@@ -18,6 +18,7 @@ from attnprobe.models.model import Model, Stack
 from attnprobe.models.reading import explained_stack
 from attnprobe.site import Kind
 
+_PAIR = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*\)?")  # (5, 1) as it is typed on a command line
 _WRITTEN = re.compile(
     r"(?:(?P<where>[^\d.][^.]*(?:\.[^\d.][^.]*)*)\.)?(?:L(?P<l>\d+)H(?P<h>\d+)|(?P<layer>\d+)\.(?P<head>\d+))", re.I
 )
@@ -55,7 +56,7 @@ def head_of(model: Model, address: Any) -> Head:
     if isinstance(address, Head):
         stack, layer, head = _stack(model, [address.stack, address.kind], address), address.layer, address.head
     elif isinstance(address, str):
-        found = _WRITTEN.fullmatch(address.strip())
+        found = _WRITTEN.fullmatch(_PAIR.sub(r"\1.\2", address.strip(), count=1))
         if found is None:
             raise InputError(f"'{address}' names no head; write it as {FORMS}")
         where = found["where"].split(".") if found["where"] else []

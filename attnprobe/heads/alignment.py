@@ -15,6 +15,7 @@ from attnprobe.heads.sides import Scores, by_cross, nowhere, shares, top_keys
     low=0,
     high=1,
     unit="share",
+    needs="cross-attention",
 )
 def monotonicity(capture: Capture) -> Scores:
     """Share of steps from one query to the next whose most looked at token does not lie further back; cross only.
@@ -40,6 +41,7 @@ def monotonicity(capture: Capture) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="cross-attention",
 )
 def coverage(capture: Capture) -> Scores:
     """How much of the source is looked at: mean over its tokens of min(1, weight over an even share); cross only.

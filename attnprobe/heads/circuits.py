@@ -51,7 +51,8 @@ class TokenScores:
     """A number for every word, for one word and one head.
 
     asked: "logit" (what the head adds to each word's logit where it looks at the word, but for the positive number that
-    the last norm divides by), "key" (score of each word as the key of the word), or "query". folded: paths of the norms
+    the last norm divides by), "embedding" (products with input embeddings instead, which are no logits), "key"
+    (score of each word as the key of the word), or "query". folded: paths of the norms
     on the way.
     """
 
@@ -63,12 +64,16 @@ class TokenScores:
     model: Model = field(repr=False)
 
     def to_frame(self, k: int | None = None) -> pd.DataFrame:
-        """Rank, token, id and number of the `k` highest words (all for None)."""
+        """rank (1: the highest), token, id and logit of the `k` highest words (all for None).
+
+        The last column is "value" of keys and queries, and "score" of products with input embeddings.
+        """
         if k is not None and k < 1:
             raise InputError(f"k is at least 1, got {k}")
         order = self.values.argsort(descending=True, stable=True)[:k].tolist()
-        rows = [(rank, word_name(self.model, i), i, float(self.values[i])) for rank, i in enumerate(order)]
-        return pd.DataFrame(rows, columns=["rank", "token", "id", "logit" if self.asked == "logit" else "score"])
+        rows = [(rank, word_name(self.model, i), i, float(self.values[i])) for rank, i in enumerate(order, 1)]
+        named = {"logit": "logit", "embedding": "score"}.get(self.asked, "value")
+        return pd.DataFrame(rows, columns=["rank", "token", "id", named])
 
 
 def ov_circuit(model: Any, head: Any, *, fold: bool = True) -> Circuit:
@@ -111,7 +116,8 @@ def full_ov(model: Any, head: Any, token: Any, *, words: str = "unembedding") ->
     written = given @ wires.weight(where.layer, "value")[where.head] @ _output(wires, where)
     answer, before = _answer(model, wires, table, where.layer, words)
     values = (written @ answer)[0]
-    return TokenScores(where, word_name(model, index), "logit", values.cpu(), (*norms, *before), model)
+    asked = "logit" if words == "unembedding" else words
+    return TokenScores(where, word_name(model, index), asked, values.cpu(), (*norms, *before), model)
 
 
 def full_qk(model: Any, head: Any, token: Any, *, asks: str = "key", offset: int = 0) -> TokenScores:
@@ -133,14 +139,20 @@ def full_qk(model: Any, head: Any, token: Any, *, asks: str = "key", offset: int
 
 
 def ov_top_tokens(model: Any, head: Any, token: Any, k: int = 10, *, words: str = "unembedding") -> pd.DataFrame:
-    """The words whose logits a head raises most where it looks at a token: rank, token, id, logit."""
+    """The words whose logits a head raises most where it looks at a token: rank, token, id, logit (or score).
+
+    rank: 1 is the most raised. words: as `full_ov`; of "embedding" the column is score, since these are no logits.
+    """
     return full_ov(model, head, token, words=words).to_frame(k)
 
 
 def qk_top_tokens(
     model: Any, head: Any, token: Any, k: int = 10, *, asks: str = "key", offset: int = 0
 ) -> pd.DataFrame:
-    """The keys that a token as query scores highest (or the queries, for a token as key): rank, token, id, score."""
+    """The keys that a token as query scores highest (or the queries, for a token as key).
+
+    rank (1 is the highest), token, id, value.
+    """
     return full_qk(model, head, token, asks=asks, offset=offset).to_frame(k)
 
 
@@ -169,7 +181,11 @@ def _answer(
     if words == "embedding":
         way, weight = wires.behind(layer), table.weight.T
     else:
-        way, weight = way_out(model, wires, table, layer)
+        try:
+            way, weight = way_out(model, wires, table, layer)
+        except InputError as error:
+            hint = "; words='embedding' compares with input embeddings instead"
+            raise InputError(str(error) + hint * ("words='embedding'" not in str(error))) from error
     return way.folded(weight.double()), way.norms
 
 

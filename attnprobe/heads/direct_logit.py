@@ -45,7 +45,15 @@ class DirectLogit:
         return float(self.heads.nansum()) + sum(self.maps.values()) + self.embedding + self.biases + self.constant
 
 
-@head_effects.add(family="direct", source=SOURCE, label="Direct logit attribution", low=None, high=None, unit="target")
+@head_effects.add(
+    family="direct",
+    source=SOURCE,
+    label="Direct logit attribution",
+    low=None,
+    high=None,
+    unit="target",
+    sign="+: raises it",
+)
 def direct_logit(model: Model, example: Example, target: ResolvedTarget, stack: Stack) -> Float[Tensor, "layer head"]:
     """What a head writes into the logit itself, the σ of norms held fast; use by later layers is not counted."""
     return direct_logits(model, example, target, stack).heads

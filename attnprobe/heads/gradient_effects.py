@@ -23,7 +23,13 @@ Effects = Float[Tensor, "layer head"]
 
 
 @head_effects.add(
-    family="gradient", source="Michel et al. 2019, sec. 4.1", label="Gate gradient", low=0, high=None, unit="target"
+    family="gradient",
+    source="Michel et al. 2019, sec. 4.1",
+    label="Gate gradient",
+    low=0,
+    high=None,
+    unit="target",
+    sign="size, without a sign",
 )
 def gate_gradient(
     model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, signed: bool = False
@@ -44,6 +50,7 @@ def gate_gradient(
     low=None,
     high=None,
     unit="target",
+    sign="+: rises when patched",
 )
 def attribution_patching(
     model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, corrupt: Any = None
@@ -63,6 +70,7 @@ def attribution_patching(
     low=None,
     high=None,
     unit="target",
+    sign="+: rises when patched",
 )
 def integrated_attribution_patching(
     model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, corrupt: Any = None, n_steps: int = 10

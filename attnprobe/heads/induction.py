@@ -85,9 +85,29 @@ def _named(model: Model) -> dict[str, int]:
     return {name: index for name, index in found.items() if isinstance(index, int)}
 
 
+def _inside(model: Model, named: dict[str, int]) -> dict[str, int]:
+    """Without the begin token where the vocabulary does not hold it, as in a small network with another's settings."""
+    try:
+        table = getattr(getattr(model, "inner", model), "embedding", None)
+    except InputError:
+        return named
+    n, begin = getattr(table, "num_embeddings", None), named.get("bos", 0)
+    if n is None or begin < n:
+        return named
+    warnings.warn(
+        f"the begin token of {model.name} is {begin} (config.bos_token_id, or the tokenizer's), which lies outside of "
+        f"its vocabulary of {n} ids; random tokens stand without one",
+        stacklevel=2,
+    )
+    return {name: index for name, index in named.items() if name != "bos"}
+
+
 def around(model: Model) -> tuple[list[int], list[int]]:
-    """Special ids before and behind a sequence: [CLS] … [SEP] where a tokenizer has both, else a begin token alone."""
-    named = _named(model)
+    """Special ids before and behind a sequence: [CLS] … [SEP] where a tokenizer has both, else a begin token alone.
+
+    A begin token that lies outside of the vocabulary is left out, with a warning.
+    """
+    named = _inside(model, _named(model))
     if getattr(getattr(model, "inner", model), "tokenizer", None) is not None and {"cls", "sep"} <= set(named):
         return [named["cls"]], [named["sep"]]
     begin = next((named[name] for name in ("bos", "cls") if name in named), None)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnprobe.capture import finite
-from attnprobe.errors import InputError
+from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 from attnprobe.heads.addresses import stack_of
 from attnprobe.heads.pairs import refuse_parts
@@ -27,7 +27,8 @@ from attnprobe.models.rows import Row
 from attnprobe.site import Kind
 from attnprobe.target import ResolvedTarget, as_target
 
-Sources = Mapping[str, Sequence[int]] | Sequence[int] | None
+Tokens = Sequence[int | str] | int | str
+Sources = Mapping[str, Tokens] | Tokens | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,8 @@ class InformationFlow:
     layers that were cut for each centre.
     """
 
-    targets: Float[Tensor, "source layer"]
-    probabilities: Float[Tensor, "source layer"]
+    targets: Float[Tensor, "source layer"] = field(repr=False)
+    probabilities: Float[Tensor, "source layer"] = field(repr=False)
     target: float
     probability: float
     sources: Mapping[str, tuple[int, ...]]
@@ -64,7 +65,8 @@ class InformationFlow:
         return self.probabilities / self.probability - 1
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a source and layer: source, layer (middle of the window), first, last, answer, change, relative."""
+        """A row a source and layer: source, layer (middle of the window), first, last, answer and change (in
+        the unit of the target), relative (share of the label's probability)."""
         rows = []
         for number, source in enumerate(self.sources):
             for layer, window in enumerate(self.windows):
@@ -87,9 +89,10 @@ def information_flow(
 ) -> InformationFlow:
     """Cut the edges from a position to some tokens in `window` layers around each layer, one source at a time.
 
-    sources: groups of tokens by name, token numbers (each alone), or None: each token that `to` may look at, but
-    itself. to: the position whose looking is cut, "last", or "read": where the answer is read. window: number of
-    layers, fewer at both ends of the stack (None: a third of the layers, 5 at most). stack: as in `head_effect`.
+    sources: tokens by number, or words that stand in the text once (each alone); groups of them by name; or None: each
+    token that `to` may look at, but itself. to: the position whose looking is cut, "last", or "read": where the answer
+    is read. window: number of layers, fewer at both ends of the stack (None: a third of the layers, 5 at most). stack:
+    as in `head_effect`.
     Errors: `InputError` for tokens or a window that are not there; `EditError` where a cut leaves nothing to look at.
     """
     model = load(model)
@@ -164,18 +167,53 @@ def _groups(
     if sources is None:
         last = n - 1 if last_seen is None else min(last_seen, n - 1)
         sources = [i for i in range(last + 1) if i not in queries and not example.hidden[i]]
-    named = (
-        sources
-        if isinstance(sources, Mapping)
-        else {f"{i} {example.pieces[i].strip()}": [i] for i in _inside(sources, n)}
-    )
+    if isinstance(sources, Mapping):
+        named = {str(name): _tokens(example, group) for name, group in sources.items()}
+    else:
+        each = [_tokens(example, one) for one in ([sources] if isinstance(sources, int | str) else sources)]
+        named = {" ".join([str(one[0]), *(example.pieces[i].strip() for i in one)]): one for one in each}
     if not named or not all(named.values()):
         raise InputError("sources is empty, or a group of it is; name at least one token in each")
-    return {name: _inside(group, n) for name, group in named.items()}
+    return named
 
 
-def _inside(tokens: Sequence[int], n: int) -> tuple[int, ...]:
-    for token in tokens:
-        if not isinstance(token, int) or not -n <= token < n:
-            raise InputError(f"sources are tokens, numbers from 0 to {n - 1}, got {token!r}")
-    return tuple(token % n for token in tokens)
+def _tokens(example: Example, given: Tokens) -> tuple[int, ...]:
+    """Numbers of tokens: as they are, or all tokens of a word that stands in the text once."""
+    n, found = example.n_tokens, list[int]()
+    for one in [given] if isinstance(given, int | str) else given:
+        if isinstance(one, str):
+            found += _word(example, one)
+        elif isinstance(one, bool) or not isinstance(one, int) or not -n <= one < n:
+            raise InputError(f"sources are tokens, numbers from 0 to {n - 1}, or words of the text, got {one!r}")
+        else:
+            found.append(one % n)
+    return tuple(found)
+
+
+def _word(example: Example, word: str) -> list[int]:
+    """The tokens of a word that stands in the text once, or a token by what it looks like."""
+    known = _written(example)
+    places = [place for name, place in known if name == word.strip()]
+    if len(places) > 1:
+        numbers = ", ".join(str(place[0]) for place in places)
+        raise InputError(
+            f"'{word}' stands {len(places)} times in the text; say which by the number of a token: {numbers}"
+        )
+    if not places:
+        names = list(dict.fromkeys(name for name, _ in known))
+        raise InputError(f"the text has no word '{word}'; {nearest(word, names)}, or give the number of a token")
+    return places[0]
+
+
+def _written(example: Example) -> list[tuple[str, list[int]]]:
+    """Each word with its tokens, then each token that is no whole word."""
+    words: dict[int, list[int]] = {}
+    for index, number in enumerate(example.words):
+        if number is not None and example.spans[index] is not None:
+            words.setdefault(number, []).append(index)
+    found = []
+    for tokens in words.values():
+        ends = [span for i in tokens if (span := example.spans[i]) is not None]
+        found.append((example.text[ends[0][0] : ends[-1][1]].strip(), tokens))
+    whole = {tokens[0] for _, tokens in found if len(tokens) == 1}
+    return found + [(piece.strip(), [i]) for i, piece in enumerate(example.pieces) if i not in whole]

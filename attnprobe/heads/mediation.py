@@ -31,7 +31,13 @@ def total_effect(model: Model, example: Example, target: ResolvedTarget, corrupt
 
 
 @head_effects.add(
-    family="mediation", source="Vig et al. 2020, sec. 3", label="Indirect effect", low=None, high=None, unit="target"
+    family="mediation",
+    source="Vig et al. 2020, sec. 3",
+    label="Indirect effect",
+    low=None,
+    high=None,
+    unit="target",
+    sign="+: rises when patched",
 )
 def indirect_effect(
     model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, corrupt: Any = None
@@ -49,7 +55,13 @@ def indirect_effect(
 
 
 @head_effects.add(
-    family="mediation", source="Vig et al. 2020, sec. 3", label="Direct effect", low=None, high=None, unit="target"
+    family="mediation",
+    source="Vig et al. 2020, sec. 3",
+    label="Direct effect",
+    low=None,
+    high=None,
+    unit="target",
+    sign="+: rises when all else is patched",
 )
 def direct_effect(
     model: Model, example: Example, target: ResolvedTarget, stack: Stack, *, corrupt: Any = None

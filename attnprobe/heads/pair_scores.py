@@ -32,11 +32,12 @@ class HeadPairs:
     seconds: float = 0.0
 
     def to_frame(self) -> pd.DataFrame:
-        """writer, reader (as `layer.head`) and score of each pair that has one, the highest first."""
+        """score (its name), writer, reader (as `layer.head`) and value of each pair that has one, the highest first."""
         pairs = (~self.values.isnan()).nonzero().tolist()
         rows = [(f"{a}.{h}", f"{b}.{k}", float(self.values[a, h, b, k])) for a, h, b, k in pairs]
-        frame = pd.DataFrame(rows, columns=["writer", "reader", "score"])
-        return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+        frame = pd.DataFrame(rows, columns=["writer", "reader", "value"])
+        frame.insert(0, "score", self.name)
+        return frame.sort_values("value", ascending=False, kind="stable", ignore_index=True)
 
     def top(self, k: int = 10) -> pd.DataFrame:
         """The `k` pairs that score highest."""

@@ -43,7 +43,8 @@ def _looks(capture: Capture, apart: Float[Tensor, "token token"]) -> Scores:
     label="Distance, patches",
     low=0,
     high=None,
-    unit="number",
+    unit="patches",
+    needs="patches of a picture",
 )
 def patch_distance(capture: Capture) -> Scores:
     """How far a head looks on a picture: distance on the grid in patches, of its weight on patches; mean over them."""
@@ -60,6 +61,7 @@ def patch_distance(capture: Capture) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="patches of a picture",
 )
 def near_patches(capture: Capture) -> Scores:
     """Share of a patch's weight on patches that stays within one step of it on the grid, diagonals too; mean."""

@@ -9,7 +9,7 @@ the other way round.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from attnprobe.errors import EditError, InputError
 from attnprobe.heads.addresses import heads_named, stack_of
 from attnprobe.heads.pairs import Baselines, Pair, baselines, refuse_parts
 from attnprobe.heads.rows import Parts, places_of, z_of, z_put
+from attnprobe.heads.spoken import said
 from attnprobe.intervention import Intervention
 from attnprobe.models import load
 from attnprobe.models.evaluator import Meter, batch_size, halving, logits, targets
@@ -39,7 +40,7 @@ from attnprobe.target import ResolvedTarget
 Places = str | int | Iterable[Any] | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Patched:
     """What patching each place did: 0 nothing, 1 as much as the whole other input; NaN for heads that a layer lacks.
 
@@ -56,10 +57,23 @@ class Patched:
     stack: str
     kind: Kind
     positions: tuple[int, ...] | None = None
-    tokens: tuple[str, ...] | None = field(default=None, repr=False)
+    tokens: tuple[str, ...] | None = None
     model: str = ""
     forward_passes: int = 0
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """What was patched, on what, and the places that moved it most."""
+        ends = said([self.baselines.clean, self.baselines.corrupt], signs=True)
+        layers, heads, columns = self.answers.shape
+        places = f"{layers} layers" + f" x {heads} heads" * (self.what == "head") + f" x {columns} positions" * (
+            self.positions is not None)  # fmt: skip
+        best = self.top(3).drop(columns=["stack", "kind", "answer"]).to_dict(orient="records")
+        named = "; ".join(", ".join(f"{key} {_told(value)}" for key, value in one.items()) for one in best)
+        return (
+            f"Patched {self.what}s of {self.model}, {self.direction}, {self.stack} {self.kind}-attention: {places}, on "
+            f"the {self.target.description} (clean {ends[0]}, corrupt {ends[1]})\nlargest: {named}"
+        )
 
     @property
     def values(self) -> Float[Tensor, "layer head position"]:
@@ -67,11 +81,11 @@ class Patched:
         return self.baselines.share(self.answers, self.direction)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a place: stack, kind, layer, head (of heads), position, token (of positions), answer, value."""
+        """A row a place: stack, kind, layer, head (of heads), position, token (of positions), answer, share."""
         known = (~self.answers.isnan()).nonzero()
         at = tuple(known.T)
         frame = pd.DataFrame(known.tolist(), columns=["layer", "head", "position"])
-        frame = frame.assign(answer=self.answers[at].tolist(), value=self.values[at].tolist())
+        frame = frame.assign(answer=self.answers[at].tolist(), share=self.values[at].tolist())
         if self.positions is None:
             frame = frame.drop(columns="position")
         else:
@@ -87,7 +101,11 @@ class Patched:
     def top(self, n: int = 10) -> pd.DataFrame:
         """The n places that moved the answer most, whatever the direction."""
         frame = self.to_frame()
-        return frame.loc[frame.value.abs().sort_values(ascending=False, kind="stable").index[:n]].reset_index(drop=True)
+        return frame.loc[frame.share.abs().sort_values(ascending=False, kind="stable").index[:n]].reset_index(drop=True)
+
+
+def _told(value: Any) -> str:
+    return said([value], signs=True)[0] if isinstance(value, float) else str(value)
 
 
 def patch_heads(

@@ -9,7 +9,7 @@ Feed-forward parts between the two pass on what reaches them, unless they are he
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,20 +17,22 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map, tree_map_only
 
-from attnprobe.attention.seam import Edit, Keep, Tape
+from attnprobe.attention.seam import NOTHING, Edit, Tape
 from attnprobe.errors import EditError, InputError
 from attnprobe.example import Example
 from attnprobe.heads.addresses import Head, head_of, heads_named, is_pair
 from attnprobe.heads.pairs import Baselines, Pair, baselines, refuse_parts
 from attnprobe.heads.rows import Parts, z_of
-from attnprobe.heads.stream_nodes import Node, ordered_sites
-from attnprobe.heads.streams import Reading, watched_streams
+from attnprobe.heads.stream_nodes import Node
 from attnprobe.intervention import Intervention
 from attnprobe.models import load
 from attnprobe.models.anatomy import replacing
 from attnprobe.models.evaluator import Meter, count, targets
 from attnprobe.models.model import Model
+from attnprobe.models.projections import projections
+from attnprobe.models.recorded import blocks_of
 from attnprobe.models.rows import Row
 from attnprobe.site import Site
 from attnprobe.target import ResolvedTarget
@@ -50,7 +52,7 @@ class Paths:
     frozen: whether feed-forward parts were held.
     """
 
-    answers: Float[Tensor, "sender receiver"]
+    answers: Float[Tensor, "sender receiver"] = field(repr=False)
     senders: tuple[Head, ...]
     receivers: tuple[Node, ...]
     direction: str
@@ -67,7 +69,7 @@ class Paths:
         return self.baselines.share(self.answers, self.direction)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a path: sender, receiver, answer, value."""
+        """A row a path: sender, receiver, answer, share."""
         places = [(s.stack, s.kind) for s in self.senders] + [(r.stack, r.kind) for r in self.receivers if r.stack]
         several = len(set(places)) > 1
         rows = [
@@ -75,14 +77,14 @@ class Paths:
             for row, sender in enumerate(self.senders)
             for column, receiver in enumerate(self.receivers)
         ]
-        frame = pd.DataFrame(rows, columns=["sender", "receiver", "answer", "value"])
-        at = (frame.answer.to_numpy(), frame.value.to_numpy())
-        return frame.assign(answer=self.answers.numpy()[at], value=self.values.numpy()[at]).dropna(ignore_index=True)
+        frame = pd.DataFrame(rows, columns=["sender", "receiver", "answer", "share"])
+        at = (frame.answer.to_numpy(), frame.share.to_numpy())
+        return frame.assign(answer=self.answers.numpy()[at], share=self.values.numpy()[at]).dropna(ignore_index=True)
 
     def top(self, n: int = 10) -> pd.DataFrame:
         """The n paths that moved the answer most, whatever the direction."""
         frame = self.to_frame()
-        return frame.loc[frame.value.abs().sort_values(ascending=False, kind="stable").index[:n]].reset_index(drop=True)
+        return frame.loc[frame.share.abs().sort_values(ascending=False, kind="stable").index[:n]].reset_index(drop=True)
 
 
 def path_patching(
@@ -208,16 +210,15 @@ def _one(tensor: Tensor, head: int, given: Tensor) -> Tensor:
 def _scores(site: Site, node: Node, noted: Site) -> Float[Tensor, "row 1 query key"]:
     """Scores of one head with its queries, or its keys, as they were noted: scores + scale · Δ(q kᵀ).
 
-    The scale is found from both changing at once, which was noted as well.
+    The scale is found from both changing at once, which was noted as well. A number that all scores of a query have in
+    common says nothing (gpt-oss takes the largest score and sink from all).
     """
     at = slice(node.head, node.head + 1)
     query, key, scores = (site.need(name)[:, at].double() for name in ("query", "key", "scores"))
     new_query, new_key, new_scores = (noted.need(name).double() for name in ("query", "key", "scores"))
     was = query @ key.mT
-    both = new_query @ new_key.mT - was
     seen = (scores > torch.finfo(site.need("scores").dtype).min / 2) & torch.isfinite(new_scores)
-    moved = torch.where(seen, new_scores - scores, 0.0)
-    both = torch.where(seen, both, 0.0)
+    moved, both = (_apart(moves, seen) for moves in (new_scores - scores, new_query @ new_key.mT - was))
     scale = (moved * both).sum() / both.square().sum().clamp(min=torch.finfo(torch.float64).tiny)
     size = float(scores[seen].abs().max()) if bool(seen.any()) else 0.0
     if float((moved - scale * both).abs().max()) > STRAIGHT.get(site.need("scores").dtype, 2e-2) * max(size, 1e-6):
@@ -229,25 +230,56 @@ def _scores(site: Site, node: Node, noted: Site) -> Float[Tensor, "row 1 query k
     return scores + scale * torch.where(seen, asked - was, 0.0)
 
 
+def _apart(moves: Tensor, seen: Tensor) -> Tensor:
+    """Changes of the scores of each query without their mean over the keys that it sees; 0 for others."""
+    moves = torch.where(seen, moves, 0.0)
+    mean = moves.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(seen, moves - mean, 0.0)
+
+
 def _mlps_held(model: Model, example: Example) -> AbstractContextManager[None]:
-    """A block in which feed-forward parts read what they read on this example."""
-    tape = Tape(keep=Keep.of("z"), check=False, n_rows=1)
+    """A block in which feed-forward parts read what they read on this example, row by row.
+
+    They are what holds matrices in a layer and is no part of its attention.
+    """
+    given: dict[nn.Module, list[tuple[Any, ...]]] = {part: [] for part in _beside_attention(model)}
+    calls: Counter[nn.Module] = Counter()
+
+    def note(part: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        given[part].append(tree_map_only(Tensor, torch.clone, (args, kwargs)))
+        return forward(*args, **kwargs)
+
+    def hold(part: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        known = given[part][calls[part] % len(given[part])]
+        calls[part] += 1
+        held_args, held = tree_map(_as_many, known, (args, kwargs))
+        return forward(*held_args, **held)
+
     count(forward=1)
-    with torch.no_grad():
-        streams = watched_streams(model, lambda: model.forward([Row(example)], tape))
-        ordered_sites(model, tape, streams)
-    readers: dict[nn.Module, list[Reading]] = {}
-    for reading in (r for stream in streams for r in stream.readings):
-        readers.setdefault(reading.reader, []).append(reading)
-    calls: Counter[int] = Counter()
+    with torch.no_grad(), replacing({part: partial(note, part) for part in given}):
+        model.forward([Row(example)], Tape(keep=NOTHING, check=False, n_rows=1))
+    return replacing({part: partial(hold, part) for part, known in given.items() if known})
 
-    def rule(module: nn.Module, forward: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        known = readers[module]
-        reading = known[calls[id(module)] % len(known)]
-        calls[id(module)] += 1
-        if reading.attends:
-            return forward(x, *args, **kwargs)
-        states = reading.states.reshape(reading.shape)
-        return forward(states.expand(x.numel() // states.numel(), -1, -1).reshape(x.shape), *args, **kwargs)
 
-    return replacing({module: partial(rule, module) for module in readers})
+def _beside_attention(model: Model) -> list[nn.Module]:
+    """Modules of layers that hold matrices and are no part of attention; `CaptureError` where that cannot be told."""
+    layers = projections(model)
+    for projection in layers:
+        projection.need("W_O")
+    own = {path for p in layers for path in (p.query_map, p.key_map, p.value_map, p.output_map) if path}
+    own |= {p.path for p in layers}
+    paths = {id(part): path for path, part in model.module.named_modules()}
+    found = (part for block in blocks_of(model) for part in block.modules())
+    return [
+        part
+        for part in found
+        if any(parameter.ndim > 1 for parameter in part.parameters(recurse=False))
+        and not any(paths[id(part)] == path or paths[id(part)].startswith(path + ".") for path in own)
+    ]
+
+
+def _as_many(held: Any, given: Any) -> Any:
+    """What was held, once for each row of what is given now; rows may be laid end to end."""
+    if not isinstance(held, Tensor) or not held.ndim or held.shape == given.shape:
+        return held
+    return held.repeat(len(given) // len(held), *[1] * (held.ndim - 1))

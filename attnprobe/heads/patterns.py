@@ -6,6 +6,7 @@ from torch import Tensor
 
 from attnprobe.capture import Capture
 from attnprobe.heads import head_scores
+from attnprobe.heads.chance import visible_of
 from attnprobe.heads.sides import Scores, by_head, by_layer, shares
 from attnprobe.site import Site
 
@@ -35,7 +36,7 @@ def relative_entropy(weights: Float[Tensor, "query key"], visible: Bool[Tensor, 
 
 
 @head_scores.add(
-    family="pattern", source="Clark et al. 2019, sec. 3.3", label="Entropy, nats", low=0, high=None, unit="number"
+    family="pattern", source="Clark et al. 2019, sec. 3.3", label="Entropy, nats", low=0, high=None, unit="nats"
 )
 def entropy(capture: Capture) -> Scores:
     """Entropy of a head's rows in nats, mean over queries: 0 for one token, ln k for k tokens alike."""
@@ -56,12 +57,7 @@ def spread(capture: Capture) -> Scores:
 
 
 def _spread(site: Site) -> Float[Tensor, " head"]:
-    weights = site.need("weights")[0].double().cpu()
-    visible = torch.ones_like(weights, dtype=torch.bool)
-    if site.visible is not None:
-        seen = site.visible[0].cpu()
-        kept = seen if site.heads is None or len(seen) in (1, len(weights)) else seen[list(site.heads)]
-        visible = kept.expand_as(weights)
+    weights, visible = site.need("weights")[0].double().cpu(), visible_of(site)
     return torch.tensor([relative_entropy(w, v) for w, v in zip(weights, visible, strict=True)], dtype=torch.float64)
 
 

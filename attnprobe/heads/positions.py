@@ -38,6 +38,7 @@ def offset_mass(capture: Capture, offset: int) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="self-attention",
 )
 def previous_token(capture: Capture) -> Scores:
     """Weight on the token before the query, mean over the queries that have one; NaN in cross-attention."""
@@ -45,7 +46,13 @@ def previous_token(capture: Capture) -> Scores:
 
 
 @head_scores.add(
-    family="position", source="Clark et al. 2019, sec. 3.1", label="Mass on itself", low=0, high=1, unit="share"
+    family="position",
+    source="Clark et al. 2019, sec. 3.1",
+    label="Mass on itself",
+    low=0,
+    high=1,
+    unit="share",
+    needs="self-attention",
 )
 def same_position(capture: Capture) -> Scores:
     """Weight on the query's own token, mean over queries; NaN in cross-attention."""
@@ -53,7 +60,13 @@ def same_position(capture: Capture) -> Scores:
 
 
 @head_scores.add(
-    family="position", source="Clark et al. 2019, sec. 3.1", label="Mass on next token", low=0, high=1, unit="share"
+    family="position",
+    source="Clark et al. 2019, sec. 3.1",
+    label="Mass on next token",
+    low=0,
+    high=1,
+    unit="share",
+    needs="self-attention",
 )
 def next_token(capture: Capture) -> Scores:
     """Weight on the token after the query, mean over the queries that have one; 0 in a causal model."""
@@ -66,7 +79,8 @@ def next_token(capture: Capture) -> Scores:
     label="Distance, tokens",
     low=0,
     high=None,
-    unit="number",
+    unit="tokens",
+    needs="self-attention",
 )
 def distance(capture: Capture) -> Scores:
     """How far a head looks: Σ A |i − j| in tokens, mean over queries; NaN in cross-attention."""
@@ -99,6 +113,7 @@ def offset_shares(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "he
     low=0,
     high=1,
     unit="share",
+    needs="self-attention",
 )
 def positional(capture: Capture) -> Scores:
     """Share of queries whose largest weight is at the head's best offset, any that half of them have; NaN across."""
@@ -137,6 +152,7 @@ def _hits(capture: Capture, offset: int) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="self-attention over more than one token",
 )
 def first_token(capture: Capture) -> Scores:
     """Weight on the first token, mean over the queries after it: high for a head that rests on a sink."""

@@ -1,6 +1,6 @@
 """What a question about every head of a stack begins with: the rows that change one head each, z, another example."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from attnprobe.target import ResolvedTarget
 
 # z [head query d_value] of one layer by the number of its part (image, window): most have the part 0 alone.
 Parts = Mapping[int, Tensor]
+MOST_PIECES = 6  # tokens that a message names
 
 
 def places_of(stack: Stack) -> list[tuple[int, int]]:
@@ -98,6 +99,14 @@ def examples_of(model: Model, data: Any) -> list[Example]:
     return found
 
 
+def listed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with what can be gone through but once, or has no order (a generator, a set), as lists."""
+    return {
+        name: list(value) if isinstance(value, Iterator | Set | KeysView | ValuesView) else value
+        for name, value in options.items()
+    }
+
+
 def counterpart(model: Model, example: Example, corrupt: Any) -> Example:
     """The other input of a pair, read as the first was (an encoder-decoder's with the same answer).
 
@@ -108,6 +117,21 @@ def counterpart(model: Model, example: Example, corrupt: Any) -> Example:
     other = model.example(corrupt, **options)
     if other.n_tokens != example.n_tokens:
         raise InputError(
-            f"the corrupt input has {other.n_tokens} tokens, the example {example.n_tokens}; give one of equal length"
+            f"the corrupt input has {other.n_tokens} tokens, the example {example.n_tokens}: {_apart(example, other)}; "
+            "give one of equal length"
         )
     return other
+
+
+def _apart(clean: Example, corrupt: Example) -> str:
+    """The tokens of two readings between what they have in common at both ends, and how many there are."""
+    a, b = ([piece.strip() for piece in one.pieces] for one in (clean, corrupt))
+    shorter = min(len(a), len(b))
+    before = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    behind = next((i for i in range(shorter - before) if a[-1 - i] != b[-1 - i]), shorter - before)
+    found = []
+    for pieces, whose in ((a, "the example"), (b, "the corrupt input")):
+        mine = pieces[before : len(pieces) - behind]
+        shown = [f"'{piece}'" for piece in mine[:MOST_PIECES]] + ["…"] * (len(mine) > MOST_PIECES)
+        found.append(f"where they differ {whose} has {len(mine)} ({', '.join(shown)})" if mine else f"{whose} has none")
+    return found[0] + ", " + found[1].removeprefix("where they differ ")

@@ -64,6 +64,7 @@ def kept_within(capture: Capture, segments: Int[Tensor, " token"]) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="two sentences",
 )
 def same_sentence(capture: Capture) -> Scores:
     """Share of a query's weight on words that stays in its own sentence, mean; NaN in a text of one sentence."""
@@ -77,6 +78,7 @@ def same_sentence(capture: Capture) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="a pair of texts",
 )
 def same_text(capture: Capture) -> Scores:
     """Share of a query's weight on words that stays in its own text of a pair, mean; NaN without a pair."""

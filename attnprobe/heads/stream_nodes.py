@@ -5,7 +5,7 @@ every head, every feed-forward part, and the answer. What a reader is given is t
 with respect to it goes through the norm as it is at that input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,18 +16,14 @@ from torch import Tensor
 from attnprobe.attention.seam import Keep, Tape
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.example import Example
-from attnprobe.heads.streams import Reading, Stream, watched_streams
+from attnprobe.heads.stream_gradients import INSTEAD, Backward, by_row, is_nothing
+from attnprobe.heads.streams import Linear, Stream, watched_streams
 from attnprobe.models.evaluator import count, differentiable, refuse_unseen
 from attnprobe.models.model import Model
-from attnprobe.models.projections import projections
+from attnprobe.models.projections import Projection, projections
 from attnprobe.models.rows import Row
 from attnprobe.site import Site
 from attnprobe.target import ResolvedTarget
-
-# How far two ways to the same number may differ, of the largest one; parts of float64 models work in float32 inside.
-TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
-
-INSTEAD = "edges need layers that only add to one stream; ask for nodes: attribution_patching, indirect_effect"
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,24 @@ class Flow:
     states: Float[Tensor, "token d_model"] = field(repr=False)
 
 
+Ways = Mapping[tuple[int, int], tuple[Linear, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Writes:
+    """What every node writes in one pass, and what norms of that pass make of a change, by stream and reading.
+
+    norms: those in the stream behind a reading. outputs: those that take what is written there before it is added.
+    """
+
+    flows: tuple[Flow, ...]
+    norms: Ways = field(repr=False)
+    outputs: Ways = field(repr=False)
+
+
 @torch.no_grad()
-def written(model: Model, example: Example) -> tuple[Flow, ...]:
-    """What every node writes in a pass of one example.
+def written(model: Model, example: Example, *, frozen: bool = True) -> Writes:
+    """What every node writes in a pass of one example. frozen: as in `Crossing.linear`.
 
     Errors: `InputError` where the streams are no sums of what is written; `CaptureError` where W_O was not found.
     """
@@ -78,39 +89,73 @@ def written(model: Model, example: Example) -> tuple[Flow, ...]:
     count(forward=1)
     streams = watched_streams(model, lambda: model.forward([Row(example)], tape))
     refuse_unseen(model)
-    sites = ordered_sites(model, tape, streams)
-    maps = {(p.stack, p.kind, p.layer): p for p in projections(model)}
-    found = list[Flow]()
+    sites, maps = ordered_sites(model, tape, streams), Maps(model)
+    flows, norms, outputs = list[Flow](), {}, {}
     for number, stream in enumerate(streams):
-        name = _stack_of(stream, sites)
-        found.append(
-            Flow(Node("embedding", name), number, -1, _rows(stream.readings[0].states, stream.readings[0])[0].detach())
-        )
+        first, name = stream.readings[0], _stack_of(stream, sites)
+        flows.append(Flow(Node("embedding", name), number, -1, by_row(first.states, first)[0].detach()))
         for at, reading in enumerate(stream.readings):
-            added = (_rows(stream.after(at), reading) - _rows(reading.states, reading))[0]
-            heads = _heads(model, sites[reading.first : reading.last], maps, added)
-            found += [Flow(node, number, at, states) for node, states in heads]
-            if not heads:
-                found.append(Flow(Node("mlp", name, layer=reading.layer), number, at, added))
-    return tuple(found)
+            _check_chain(model, stream, at)
+            norms[number, at] = tuple(norm.linear(reading.shape, frozen=frozen) for norm in reading.norms)
+            outputs[number, at] = tuple(norm.linear(reading.shape, frozen=frozen) for norm in reading.outputs)
+            parts = _parts(stream, at, sites[reading.first : reading.last], maps)
+            flows += [Flow(node or Node("mlp", name, layer=reading.layer), number, at, out) for node, out in parts]
+    return Writes(tuple(flows), norms, outputs)
 
 
-def _heads(model: Model, sites: Sequence[Site], maps: Any, added: Tensor) -> list[tuple[Node, Tensor]]:
-    """What the heads behind one reading write; together with the bias it must be what was added to the stream."""
-    found, rest = list[tuple[Node, Tensor]](), added
+class Maps:
+    """The projections of a model by layer, and which of its layers have maps beside them."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.layers = {(p.stack, p.kind, p.layer): p for p in projections(model)}
+        self.own = {path for p in self.layers.values() for path in (p.query_map, p.key_map, p.value_map, p.output_map)}
+
+    def of(self, site: Site) -> Projection:
+        """The projections of the layer of a site."""
+        return self.layers[site.place.stack, site.place.kind, site.place.layer]
+
+    def beside(self, stream: Stream, at: int) -> bool:
+        """Whether a feed-forward part runs beside the attention that reads here."""
+        reading = stream.readings[at]
+        if not (reading.attends and stream.alone(at)):
+            return False
+        inside = self.model.module.get_submodule(reading.path).named_modules(prefix=reading.path)
+        return any(p.ndim > 1 for path, part in inside if path not in self.own for p in part.parameters(recurse=False))
+
+
+def _parts(stream: Stream, at: int, sites: Sequence[Site], maps: Maps) -> list[tuple[Node | None, Tensor]]:
+    """What heads and feed-forward part (None) behind a reading write; all together are what was added to the stream."""
+    reading, found = stream.readings[at], list[tuple[Node | None, Tensor]]()
+    if len(reading.outputs) > 1:
+        raise InputError(f"{maps.model.name}: several norms take what layer {reading.layer} writes; {INSTEAD}")
+    where = reading.outputs[0].given if reading.outputs else stream.after(at) - reading.states.view_as(stream.after(at))
+    rest = added = by_row(where, reading)[0]
     for site in sites:
-        place = site.place
-        projection = maps[place.stack, place.kind, place.layer]
+        projection, place = maps.of(site), site.place
         outputs = projection.head_outputs(site.need("z")[0])
         rest = rest - outputs.sum(0) - projection.need("b_O").to(rest)
         nodes = [Node("head", place.stack, place.kind, place.layer, head) for head in range(site.n_heads)]
         found += list(zip(nodes, outputs, strict=True))
-    if found and not _is_nothing(rest, added):
+    beside = maps.beside(stream, at)
+    if found and not beside and not is_nothing(rest, added):
         raise InputError(
-            f"{model.name}: what is added to the stream at {sites[0].place} is not what its heads write (another part "
-            f"runs beside them, or a norm or scale comes behind them); {INSTEAD}"
+            f"{maps.model.name}: what is added to the stream at {sites[0].place} is not what its heads write (a scale "
+            f"or another part comes behind them); {INSTEAD}"
         )
-    return found
+    return found + ([(None, rest)] if beside or not found else [])
+
+
+def _check_chain(model: Model, stream: Stream, at: int) -> None:
+    """`InputError` where something comes between a norm of the stream and who reads behind it."""
+    norms = stream.readings[at].norms
+    behind = [*(crossing.given for crossing in norms[1:]), stream.next(at)]
+    for crossing, states in zip(norms, behind, strict=False):
+        if not is_nothing(states.reshape(crossing.output.shape) - crossing.output, states):
+            raise InputError(
+                f"{model.name}: layer {stream.readings[at].layer} of '{stream.name}' adds to its stream behind a norm "
+                f"what no reading stands before; {INSTEAD}"
+            )
 
 
 def read(model: Model, rows: Sequence[Row], target: ResolvedTarget) -> tuple[Flow, ...]:
@@ -127,34 +172,33 @@ def read(model: Model, rows: Sequence[Row], target: ResolvedTarget) -> tuple[Flo
     sites = ordered_sites(model, found["tape"], streams)
     with torch.enable_grad():
         answer = target(found["logits"]).sum()
-    back = _Backward(model, answer, streams, sites)
+    back, maps = Backward(model, answer, streams, sites), Maps(model)
     flows = list[Flow]()
     for number, stream in enumerate(streams):
-        flows += _of_stream(model, back, number, streams, sites)
+        flows += _of_stream(back, number, streams, sites, maps)
         back.check_skips(stream)
     for stream in streams[:-1]:
         back.check_all(stream.end, f"behind '{stream.name}'")
     return tuple(flows)
 
 
-def _of_stream(
-    model: Model, back: "_Backward", number: int, streams: Sequence[Stream], sites: Sequence[Site]
-) -> list[Flow]:
+def _of_stream(back: Backward, number: int, streams: Sequence[Stream], sites: Sequence[Site], maps: Maps) -> list[Flow]:
     """The readers of one stream; keys and values of attention to it are in the stream that looks."""
     stream, flows = streams[number], list[Flow]()
     name = _stack_of(stream, sites)
     for at, reading in enumerate(stream.readings):
-        if not reading.attends:
-            gradient = _rows(back.of(reading.given), reading).sum(0)
-            flows.append(Flow(Node("mlp", name, layer=reading.layer), number, at, gradient))
         for site in sites[reading.first : reading.last]:
-            source = _looked_at(model, site, number, streams)
+            back.check_heads(site, reading, stream.after(at), maps.of(site).need("W_O"))
+            source = _looked_at(maps.model, site, number, streams)
             for head in range(site.n_heads):
                 node = ("head", site.place.stack, site.place.kind, site.place.layer, head)
                 for reads, gradient in back.of_head(site, head, reading, source).items():
                     where = (number, at) if reads == "q" or source is None else _end_of(streams, source)
                     flows.append(Flow(Node(*node, reads), *where, gradient.sum(0)))  # type: ignore[arg-type]
-        if reading.attends:
+        if not reading.attends or maps.beside(stream, at):
+            gradient = by_row(back.rest(reading.given), reading).sum(0)
+            flows.append(Flow(Node("mlp", name, layer=reading.layer), number, at, gradient))
+        else:
             back.check_all(reading.given, f"at {sites[reading.first].place}")
     if number == len(streams) - 1:
         flows.append(Flow(Node("answer"), number, len(stream.readings), back.of(stream.end).sum(0)))
@@ -176,92 +220,10 @@ def _looked_at(model: Model, site: Site, number: int, streams: Sequence[Stream])
     return streams[0].end
 
 
-class _Backward:
-    """Gradients of one answer: with respect to streams, and of single heads with respect to what they read."""
-
-    def __init__(self, model: Model, answer: Tensor, streams: Sequence[Stream], sites: Sequence[Site]) -> None:
-        self.model = model
-        wanted = [t for s in streams for r in s.readings for t in (r.states, r.given)]
-        wanted += [s.end for s in streams if s.end is not None]
-        wanted += [t for site in sites for t in (site.z, site.weights, site.query) if t is not None]
-        wanted = list({id(t): t for t in wanted if t.requires_grad}.values())
-        found = torch.autograd.grad(answer, wanted, retain_graph=True, allow_unused=True)
-        self.known = {id(t): g for t, g in zip(wanted, found, strict=True) if g is not None}
-        self.parts: dict[int, Tensor] = {}  # what single heads account for, by the tensor that they read
-
-    def of(self, tensor: Tensor | None) -> Tensor:
-        """The gradient with respect to a tensor; zeros where it does not reach the answer."""
-        if tensor is None:
-            raise InputError(f"{self.model.name}: states were not seen; {INSTEAD}")
-        return self.known.get(id(tensor), torch.zeros_like(tensor))
-
-    def of_head(self, site: Site, head: int, reading: Reading, source: Tensor | None) -> dict[str, Tensor]:
-        """Gradient of the answer with respect to what queries, keys and values of one head read."""
-
-        def through(name: str, given: Tensor) -> Tensor:
-            start = self._live(site, name)
-            only = torch.zeros_like(start)
-            if id(start) in self.known:
-                only[:, head] = self.known[id(start)][:, head]
-            (found,) = torch.autograd.grad(start, given, only, retain_graph=True, allow_unused=True)
-            return torch.zeros_like(given) if found is None else found
-
-        q = through("query", reading.given)
-        if source is None:
-            whole, matched = (through(name, reading.given) for name in ("z", "weights"))
-            self._account(reading.given, whole)
-            return {"q": q, "k": matched - q, "v": whole - matched}
-        # What is looked at has also reached the queries, by the cross-attention of layers before.
-        whole, matched, asked = (through(name, source) for name in ("z", "weights", "query"))
-        self._account(reading.given, q)
-        self._account(source, whole - asked)
-        return {"q": q, "k": matched - asked, "v": whole - matched}
-
-    def _live(self, site: Site, name: str) -> Tensor:
-        tensor: Tensor | None = getattr(site, name)
-        reached = id(tensor) in self.known or id(site.z) not in self.known
-        if tensor is None or not tensor.requires_grad or not reached:
-            raise InputError(f"{self.model.name}: no gradient reaches the {name} of {site.place}; {INSTEAD}")
-        return tensor
-
-    def _account(self, given: Tensor, gradient: Tensor) -> None:
-        self.parts[id(given)] = self.parts.get(id(given), torch.zeros_like(given)) + gradient
-
-    def check_all(self, given: Tensor | None, where: str) -> None:
-        """Raise where something else than queries, keys and values reads these states."""
-        whole = self.of(given)
-        if not _is_nothing(whole - self.parts.get(id(given), torch.zeros_like(whole)), whole):
-            raise InputError(
-                f"{self.model.name}: queries, keys and values are not all that reads the stream {where}; {INSTEAD}"
-            )
-
-    def check_skips(self, stream: Stream) -> None:
-        """Raise where what comes out of a part is more than what went in and what the part added."""
-        for at, reading in enumerate(stream.readings):
-            readings = (reading.states, reading.given, stream.after(at))
-            whole, here, after = (_rows(self.of(states), reading) for states in readings)
-            if not _is_nothing(whole - here - after, whole):
-                raise InputError(
-                    f"{self.model.name}: layer {reading.layer} of '{stream.name}' does more than add to its stream (a "
-                    f"norm behind the sum, parts side by side, a scale); {INSTEAD}"
-                )
-
-
-def _rows(states: Tensor, reading: Reading) -> Float[Tensor, "row token d_model"]:
-    """States, or a gradient, row by row, where a layer lays the rows end to end."""
-    return states.reshape(reading.shape)
-
-
-def _is_nothing(rest: Tensor, whole: Tensor) -> bool:
-    """Whether what is left is rounding."""
-    size = float(whole.detach().abs().max())
-    return float(rest.detach().abs().max()) <= TOLERANCE.get(rest.dtype, 5e-2) * size + 1e-12
-
-
 def ordered_sites(model: Model, tape: Tape, streams: Sequence[Stream]) -> Sequence[Site]:
     """The sites in the order in which the pass saw them, one for each layer, each behind a reading of a stream.
 
-    Errors: `InputError` where a layer has several parts, or attention reads what no norm in its layer gave.
+    Errors: `InputError` where a layer has several parts, or attention reads what is no stream.
     """
     if len(tape.sites) != len(tape.seen) or any(place.part for place in tape.seen):
         raise InputError(f"{model.name} keeps windows or images apart, which read a stream of their own; {INSTEAD}")
@@ -269,8 +231,8 @@ def ordered_sites(model: Model, tape: Tape, streams: Sequence[Stream]) -> Sequen
     alone = [site for number, site in enumerate(tape.sites) if number not in behind]
     if alone:
         raise InputError(
-            f"{model.name}: no norm in its layer stands before {alone[0].place} (norms come behind the sums), so that "
-            f"there is no stream that parts only add to; {INSTEAD}"
+            f"{model.name}: it cannot be told what {alone[0].place} reads of the stream (no map of its own, or a norm "
+            f"that was not found); {INSTEAD}"
         )
     return tape.sites
 

@@ -127,7 +127,7 @@ def _maps(model: Model, sentence: Sentence, name: str | None) -> tuple[Stack, Fl
     return stack, whole
 
 
-Found = Sequence[tuple[Sentence, Int[Tensor, "layer head place"]]]
+Found = Sequence[tuple[Sentence, Int[Tensor, "layer head _"]]]  # of as many places as each sentence has
 Edges = list[tuple[int, int, int]]  # sentence, dependent, head: surface tokens
 
 

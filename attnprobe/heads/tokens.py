@@ -67,7 +67,13 @@ def mass_on_keys(capture: Capture, keys: Bool[Tensor, " token"]) -> Scores:
 
 
 @head_scores.add(
-    family="token", source="Clark et al. 2019, sec. 3.2", label="Mass on special tokens", low=0, high=1, unit="share"
+    family="token",
+    source="Clark et al. 2019, sec. 3.2",
+    label="Mass on special tokens",
+    low=0,
+    high=1,
+    unit="share",
+    needs="special tokens among the keys",
 )
 def special_mass(capture: Capture) -> Scores:
     """Weight on special tokens, mean over queries; NaN where there are none, or the keys are other tokens."""
@@ -75,7 +81,13 @@ def special_mass(capture: Capture) -> Scores:
 
 
 @head_scores.add(
-    family="token", source="Clark et al. 2019, sec. 3.2", label="Mass on punctuation", low=0, high=1, unit="share"
+    family="token",
+    source="Clark et al. 2019, sec. 3.2",
+    label="Mass on punctuation",
+    low=0,
+    high=1,
+    unit="share",
+    needs="punctuation in the text",
 )
 def punctuation(capture: Capture) -> Scores:
     """Weight on punctuation, mean over queries; NaN in a text without."""
@@ -89,6 +101,7 @@ def punctuation(capture: Capture) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="a mark that ends a sentence",
 )
 def sentence_boundary(capture: Capture) -> Scores:
     """Weight on marks that end a sentence, mean over queries; NaN in a text without."""
@@ -112,7 +125,13 @@ def same_mass(capture: Capture, *, earlier: bool) -> Scores:
 
 
 @head_scores.add(
-    family="token", source="Olsson et al. 2022", label="Mass on the same token elsewhere", low=0, high=1, unit="share"
+    family="token",
+    source="Olsson et al. 2022",
+    label="Mass on the same token elsewhere",
+    low=0,
+    high=1,
+    unit="share",
+    needs="a token that comes twice",
 )
 def same_token(capture: Capture) -> Scores:
     """Weight on the query's own token at other places, mean over the queries that have one; NaN without repeats."""
@@ -126,6 +145,7 @@ def same_token(capture: Capture) -> Scores:
     low=0,
     high=1,
     unit="share",
+    needs="a token that comes twice",
 )
 def duplicate_token(capture: Capture) -> Scores:
     """Weight on the query's own token at earlier places, mean over the queries that have one; NaN without repeats."""
@@ -167,6 +187,7 @@ def rarest(example: Example, n: int, counts: Mapping[int, int] | None = None) ->
     low=0,
     high=1,
     unit="share",
+    needs="more different tokens than are called rare",
 )
 def rare_words(capture: Capture, *, n: int = 2, counts: Mapping[int, int] | None = None) -> Scores:
     """Share of queries whose largest weight, specials left out, is on one of the n rarest tokens; rare: high ids.

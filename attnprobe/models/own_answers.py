@@ -76,7 +76,8 @@ class Answers(Inputs):
         read = [self._begin, *ids[:-1]]
         names = tuple(self.target_vocabulary.tokens[index] for index in read)
         written = torch.tensor([read], device=self.weight.device)
-        notes = {"answer_ids": tuple(ids), "decoder_tokens": names}
+        answer = tuple(self.target_vocabulary.tokens[index] for index in ids)
+        notes = {"answer_ids": tuple(ids), "answer_tokens": answer, "decoder_tokens": names}
         return replace(source, inputs={**source.inputs, "decoder_input_ids": written}, notes=notes)
 
     def embed(self, example: Example) -> Float[Tensor, "token d_model"]:

@@ -73,19 +73,19 @@ class Stream:
     def own_norm(self, reader: tuple[str, int]) -> Way:
         """The norm that stands before a map and nothing else of the stream (pre-LN); an empty way without one."""
         self._known(reader)
-        fed = self._feeding(reader)
+        fed = self.feeding(reader)
         if len(fed) != 1:
             return Way()
         ((source, stretch),) = fed.items()
-        if source[0] != "norm" or stretch is None or any(source in self._feeding(other) for other in self.norms):
+        if source[0] != "norm" or stretch is None or any(source in self.feeding(other) for other in self.norms):
             return Way()
         return Way((self.norms[source[1:]], *_kept(stretch)))
 
     def own_output_norm(self, writer: Source) -> Way:
         """The norms that take what a map writes before anything else is added to it (Gemma 2); mostly none."""
         steps: list[Step] = []
-        while (after := next((norm for norm in self.norms if set(self._feeding(norm)) == {writer}), None)) is not None:
-            stretch = self._feeding(after)[writer]
+        while (after := next((norm for norm in self.norms if set(self.feeding(norm)) == {writer}), None)) is not None:
+            stretch = self.feeding(after)[writer]
             if stretch is None:
                 break
             steps += [*_kept(stretch), self.norms[after]]
@@ -106,7 +106,7 @@ class Stream:
         if reader in known:
             return known[reader]
         found: list[tuple[Step, ...]] = []
-        for start, stretch in self._feeding(reader).items():
+        for start, stretch in self.feeding(reader).items():
             before: list[tuple[Step, ...]] = [()] if start == source else []
             if start[0] == "norm" and start != source:
                 before = [(*way, self.norms[start[1:]]) for way in self._ways(source, start[1:], known)]
@@ -119,7 +119,7 @@ class Stream:
         known[reader] = found[:2]
         return known[reader]
 
-    def _feeding(self, reader: tuple[str, int]) -> dict[Source, Step | None]:
+    def feeding(self, reader: tuple[str, int]) -> dict[Source, Step | None]:
         """The sources that reach a read without a norm or a map between; None: by something that is no factor."""
         if reader not in self._fed:
             read = self.reads[reader]

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,28 @@ from markupsafe import Markup, escape
 from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError, nearest
-from attnprobe.report.data import EXTRA, build
+from attnprobe.report.best_orders import best_orders
+from attnprobe.report.data import EXTRA, TABLE_NAMES, build
 from attnprobe.report.heads import BUDGET, scored
 from attnprobe.report.texts import listed
+from attnprobe.theme import by_theme, css
+from attnprobe.viewer.markup import script
 
 _HERE = Path(__file__).parent
-STYLES = ("theme.css", "page.css", "parts.css", "screens.css")
-SCRIPTS = ("core.js", "texts.js", "curves.js", "agreement.js", "heads.js", "start.js")
+STYLES = (
+    "page.css",
+    "rows.css",
+    "parts.css",
+    "counterfactual.css",
+    "alignment.css",
+    "pictures.css",
+    "screens.css",
+    "print.css",
+)
+SCRIPTS = (
+    *("core.js", "state.js", "strip.js", "texts.js", "spread.js", "curves.js", "agreement.js", "heads.js"),
+    *("pictures.js", "counterfactual.js", "alignment.js", "lists.js", "start.js"),
+)
 
 
 def write(
@@ -45,7 +60,7 @@ def write(
     """
     path = Path(path)
     check_writable(path)
-    _check_tables(comparison, without)
+    _check_tables(without)
     whole = page(comparison, command=command, stem=path.stem, summary=summary, without=without, map_bytes=map_bytes)
     folder = path.with_suffix("")
     try:
@@ -67,16 +82,20 @@ def write(
 def _save_tables(comparison: Comparison, folder: Path) -> list[Path]:
     """The comparison's tables, and two that only the page makes: head scores, and the list of texts."""
     paths = comparison.save_tables(folder)
-    made = {"heads": scored([s.capture for s in comparison.studies]), "texts": listed(comparison)}
+    made = {
+        "heads": scored([s.capture for s in comparison.studies]),
+        "texts": listed(comparison),
+        "best_orders": best_orders(comparison),
+    }
     for name in EXTRA:
         paths.append(folder / f"{name}.csv")
         made[name].to_csv(paths[-1], index=False)
     return paths
 
 
-def _check_tables(comparison: Comparison, without: Sequence[str]) -> None:
+def _check_tables(without: Sequence[str]) -> None:
     """`InputError` for a table to leave out that does not exist."""
-    known = [*comparison.tables, *EXTRA]
+    known = [*TABLE_NAMES, *EXTRA]
     for name in without:
         if name not in known:
             raise InputError(f"without={list(without)}: no table is named '{name}'; {nearest(str(name), known)}")
@@ -149,16 +168,24 @@ def page(
         "nu": number,
         "nn": NARROW_SPACE,
         "formula": formula,
+        "embedded": embedded,
     }
     environment.globals.update(formats)
     template = environment.get_template("page.html.j2")
     whole = template.render(
         **facts,
-        css=Markup("\n".join(_asset(name) for name in STYLES)),
-        js=Markup("\n".join(_asset(name) for name in SCRIPTS)),
+        css=Markup("\n".join([css(), _colours(facts["viewer"]), *map(_asset, STYLES)])),
+        js=Markup("\n".join([script(), *map(_asset, SCRIPTS)])),
         json=embedded(facts["viewer"]),
     )
     return whole.translate(CONTROLS)
+
+
+def _colours(viewer: Mapping[str, Any]) -> str:
+    """The colour of each method as --m0, --m1, ..., for both themes."""
+    looks = [viewer["methods"][name] for name in viewer["order"]]
+    light, dark = ({f"m{i}": look[kind] for i, look in enumerate(looks)} for kind in ("light", "dark"))
+    return by_theme(light, dark)
 
 
 def _asset(name: str) -> str:

@@ -60,7 +60,7 @@ def says(model: Mapping[str, Any], study: Study) -> tuple[str, str]:
     """What stands before and after the answer in a sentence: the model calls this text …, predicts … next."""
     if not of_tokens(model, study):
         where = "" if study.target.position is None else f" at position {study.target.position}"
-        return "The model calls this text", where
+        return f"The model calls this {'picture' if study.example.axis == 'patches' else 'text'}", where
     if is_next(model, study):
         return "After this text the model predicts", " next"
     return "The model predicts", f" at position {study.target.position}"
@@ -85,10 +85,10 @@ def counted(found: Sequence[str]) -> str:
     """How often each answer was given, the most frequent first.
 
     >>> counted(["a", "b", "a", "c", "d", "e", "f"])
-    'a 2, b 1, c 1, d 1 and 2 others'
+    'a (2), b (1), c (1), d (1) and 2 others'
     """
     counts = Counter(found).most_common()
-    words = [f"{name} {n}" for name, n in counts[:LISTED]]
+    words = [f"{name} ({n})" for name, n in counts[:LISTED]]
     more = len(counts) - LISTED
     return ", ".join(words) if more <= 0 else f"{', '.join(words)} and {more} other{'s' if more > 1 else ''}"
 

@@ -4,57 +4,32 @@ Verdicts come from `findings` and from the tables' `holds_up`; nothing is judged
 """
 
 import math
-import re
 from typing import Any
 
 import pandas as pd
 
 from attnprobe.appearance import MINUS, NARROW_SPACE, interval, look, names, percent, signed
 from attnprobe.comparison import Comparison
-from attnprobe.finding import BOTH, WEAK, Finding, findings, raises
+from attnprobe.finding import BOTH, WEAK, Finding, findings
 from attnprobe.report import sides
+from attnprobe.report.headline import BADGES, halves, headline
 from attnprobe.report.scores import bins, unit_of
 from attnprobe.report.sides import pair, row
 from attnprobe.report.texts import argue, judged
 
-BADGES = {
-    "attention": {"yes": "Attention holds up here", "no": "Attention does not hold up here", "open": "Open here"},
-    "removal": {"yes": "Some methods hold up here", "no": "No method holds up here", "open": "Open here"},
-    "agreement": {
-        "yes": "Attention agrees with removal here",
-        "no": "Attention runs against removal here",
-        "open": "Open here",
-    },
-}
-
 
 def top(comparison: Comparison) -> dict[str, Any]:
-    """Badge, headline, lede, three numbers, and what speaks on the other side."""
+    """Badges, headline, lede, three numbers, and what speaks on the other side."""
     found = tuple(f for f in findings(comparison) if f.topic in BADGES)
-    first = found[0] if found else None
-    head, rest = _halves(first.claim) if first else ("What each method says of this prediction", "")
+    said = headline(comparison)
     return {
-        "badge": _badge(comparison, first),
-        "verdict": first.verdict if first else "open",
-        "headline": head,
-        "lede": rest,
+        **said,
         "scope": scope(comparison),
         "numbers": [n for n in (_arguing(comparison), _ranking(comparison, found), _removal(comparison)) if n],
-        "other_side": sides.other_side(comparison, found),
+        "other_side": sides.other_side(comparison, found, said["verdict"]),
         "findings": [{"claim": f.claim, "verdict": f.verdict, "topic": f.topic} for f in found],
         "counts": _counts(comparison),
     }
-
-
-def _badge(comparison: Comparison, first: Finding | None) -> str:
-    if first is None:
-        return "Nothing to judge here"
-    taken, alone = row(comparison, "comprehensiveness"), row(comparison, "sufficiency")
-    if first.topic == "attention" and first.verdict != "yes" and taken is not None and raises(taken):
-        return "Attention points the other way here" if first.verdict == "no" else "Open: it may point the other way"
-    if first.topic == "attention" and first.verdict == "open" and alone is not None and alone.holds_up == "no":
-        return "One test open, one against attention"
-    return BADGES[first.topic][first.verdict]
 
 
 def scope(comparison: Comparison) -> str:
@@ -64,19 +39,28 @@ def scope(comparison: Comparison) -> str:
 
 
 def heading(comparison: Comparison, topic: str, otherwise: str) -> tuple[str, str]:
-    """A section's heading and what follows it: the finding of that topic, cut at its colon."""
+    """A section's heading and what follows it: the finding of that topic, cut at its colon.
+
+    What stands in parentheses at its end is too long for a heading.
+    """
     found = next((f for f in findings(comparison) if f.topic == topic), None)
-    return _halves(found.claim) if found else (otherwise, "")
+    if found is None:
+        return otherwise, ""
+    head, rest = halves(found.claim)
+    return _parted(head)[0], rest
 
 
-def _halves(claim: str) -> tuple[str, str]:
-    claim = (
-        re.sub(r"(\d)%", rf"\1{NARROW_SPACE}%", claim)
-        .replace("'", "’")
-        .replace("leave-one-out", "leave\u2011one\u2011out")
-    )
-    head, _, rest = claim.rstrip(".").partition(": ")
-    return head, rest[:1].upper() + rest[1:] + "." if rest else ""
+def caveat(comparison: Comparison) -> str:
+    """What the finding on removal says in parentheses, as a sentence: how sure it is."""
+    found = next((f for f in findings(comparison) if f.topic == "removal"), None)
+    inner = _parted(halves(found.claim)[0])[1] if found else ""
+    return f"{inner[:1].upper()}{inner[1:]}." if inner else ""
+
+
+def _parted(head: str) -> tuple[str, str]:
+    """A heading without what stands in parentheses at its end, and that."""
+    before, _, inner = head.partition(" (")
+    return (before, inner[:-1]) if inner.endswith(")") else (head, "")
 
 
 def _arguing(comparison: Comparison) -> dict[str, str] | None:

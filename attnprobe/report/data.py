@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, inline, look, main_six, percent, signed
-from attnprobe.comparison import Comparison
+from attnprobe.comparison import TABLES, Comparison
 from attnprobe.intervals import MIN_TEXTS
 from attnprobe.judged_tables import MIN_ORDERS
-from attnprobe.report import answers, claims, making, scores, verdicts
+from attnprobe.report import answers, claims, making, scores
 from attnprobe.report.heads import BUDGET, Budget, score_names
+from attnprobe.report.parts import left_out, parts
 from attnprobe.report.texts import text
 
 
@@ -27,17 +28,22 @@ def build(
     texts = [text(comparison, i, methods, budget) for i in range(len(comparison.studies))]
     top = claims.top(comparison)
     headings = {topic: claims.heading(comparison, topic, otherwise) for topic, otherwise in OTHERWISE.items()}
+    shown = parts(comparison, methods, _headings(texts, top, headings))
     return {
-        "viewer": _viewer(comparison, methods, families, texts),
+        "parts": shown,
+        "there": {part["name"] for part in shown},
+        "left_out": left_out(comparison, methods),
+        "viewer": _viewer(comparison, methods, families, texts)
+        | {"spread": next((part["facts"] for part in shown if part["name"] == "spread"), None)},
         "texts": texts,
         "first": texts[0],
         "many": len(texts) > 1,
         "top": top,
         "what": what(comparison, texts),
         "headings": headings,
+        "removal_sure": claims.caveat(comparison),
         "beats": claims.who_beats(comparison, [m for m in methods if families[m] != FAMILIES[-1]]),
         "control_beats": claims.who_beats(comparison, [m for m in methods if families[m] == FAMILIES[-1]]),
-        "methods": making.methods(comparison, methods),
         "method_names": methods,
         "labels": {m: look(m).label for m in methods},
         "unit": scores.unit_of(comparison),
@@ -45,6 +51,17 @@ def build(
         "agreement_rows": scores.agreement_rows(comparison, methods),
         "measures": scores.measures(comparison),
         "interval_over": scores.over(comparison),
+        "summary": list(summary),
+        "stem": stem,
+        **_made(comparison, methods, command, without),
+        **_rules(comparison, len(methods)),
+    }
+
+
+def _made(comparison: Comparison, methods: list[str], command: str, without: Sequence[str]) -> dict[str, Any]:
+    """How the numbers were made, checked, and can be made again."""
+    return {
+        "methods": making.methods(comparison, methods),
         "checks": making.checks(comparison),
         "failures": making.failures(comparison),
         "warnings": making.warnings(comparison),
@@ -53,12 +70,8 @@ def build(
         "provenance": making.provenance(comparison),
         "settings": comparison.settings,
         "command": making.lines(making.without_paths(command)),
-        "tables": [name for name in (*comparison.tables, *EXTRA) if name not in without],
+        "tables": [name for name in (*TABLE_NAMES, *EXTRA) if name not in without],
         "without": list(without),
-        "summary": list(summary),
-        "verdicts": verdicts.panel(comparison, methods),
-        "stem": stem,
-        **_rules(comparison, len(methods)),
     }
 
 
@@ -80,6 +93,22 @@ def _viewer(
     }
 
 
+def _headings(
+    texts: list[dict[str, Any]], top: Mapping[str, Any], found: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    """The heading of each part whose facts hold none: its finding."""
+    counts, n = top["counts"], len(texts)
+    return {
+        "texts": f"Attention holds up on {counts['yes']} of {n} texts" if counts else f"The {n} texts one by one",
+        "text": texts[0]["heading"],
+        "removal": found["removal"][0],
+        "agreement": found["agreement"][0],
+        "heads": "What each head looks at",
+        "methods": "How each number was made, and how to make it again",
+        "reading": "What the numbers say, and what they do not",
+    }
+
+
 def _rules(comparison: Comparison, n_methods: int) -> dict[str, Any]:
     """Numbers of the rules that the page states."""
     return {
@@ -92,8 +121,10 @@ def _rules(comparison: Comparison, n_methods: int) -> dict[str, Any]:
     }
 
 
+# Names of the tables of a comparison; asking it for the tables themselves takes long where there are many texts.
+TABLE_NAMES = ("attributions", "predictions", *TABLES)
 # Tables that only the page makes.
-EXTRA = ("heads", "texts")
+EXTRA = ("heads", "texts", "best_orders")
 OTHERWISE = {
     "removal": "How each order stands up to removal",
     "agreement": "How far the methods agree here",

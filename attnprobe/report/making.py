@@ -1,6 +1,7 @@
 """How the numbers were made: methods, checks, failures, warnings, provenance. No absolute path gets through."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,17 @@ def settings(options: dict[str, Any], used: dict[str, Any]) -> str:
     for name, value in chosen.items():
         if value is None or callable(value) or name == "change":
             continue
-        shown = (
-            f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
-            if isinstance(value, float)
-            else str(value).strip("[]")
-            if isinstance(value, list)
-            else str(value)
-        )
-        words.append(f"{name} {shown}")
+        words.append(f"{name} {_plain(value)}")
     return without_paths(", ".join(words))
+
+
+def _plain(value: Any) -> str:
+    """A setting without the marks of a programming language."""
+    if isinstance(value, Mapping):
+        return f"({', '.join(f'{key} {_plain(one)}' for key, one in value.items())})"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
 
 
 def checks(comparison: Comparison) -> list[dict[str, Any]]:

@@ -11,10 +11,13 @@ from attnprobe.appearance import NARROW_SPACE, interval, look, names, number, pe
 from attnprobe.comparison import Comparison
 from attnprobe.judged_tables import RANDOM
 from attnprobe.metrics.erasure import BINS
+from attnprobe.report.best_orders import best_orders, search
 from attnprobe.study import KINDS, SHARES
 from attnprobe.tables import DIRECTIONS
 
 WORDS = {"yes": "holds up", "no": "does not hold up", "open": "open"}
+# What the curve of the best order is called where methods have their names.
+BEST = "best order"
 MEASURES = {"kendall_tau": "Kendall’s τ", "spearman": "Spearman’s ρ", "top_k_overlap": "Top-k overlap"}
 
 
@@ -65,26 +68,35 @@ def faithfulness(comparison: Comparison, methods: list[str]) -> list[dict[str, A
     found = []
     unit = unit_of(comparison)
     for metric, table in comparison.main.groupby("metric", sort=False):
-        columns = ["mean", "low", "high", "random_low", "random_high"]
-        values = [float(v) for v in table[columns].to_numpy().flatten() if math.isfinite(v)] + [0.0]
-        ticks = _ticks(min(values), max(values))
-        low, high = min(ticks[0], *values), max(ticks[-1], *values)
-        pad = 0.02 * (high - low)
-        low, high = low - pad, high + pad
+        columns = ["mean", "low", "high", "random_low", "random_high", "oracle"]
+        axis = axis_of([float(v) for v in table[columns].to_numpy().flatten()], unit)
 
-        def at(value: float, low: float = low, high: float = high) -> float | None:
+        def at(value: float, low: float = axis["low"], high: float = axis["high"]) -> float | None:
             return round(100 * (value - low) / (high - low), 2) if math.isfinite(value) else None
 
         rows = {str(r["method"]): _row(r, at, unit) for r in table.to_dict("records")}
+        best = float(table.oracle.iloc[0])
         found.append(
             {
                 "metric": metric,
                 "better": table.better.iloc[0],
-                "ticks": [{"at": at(t), "text": unit.tick(t, ticks[1] - ticks[0])} for t in ticks],
+                "ticks": [{"at": at(value), "text": said} for value, said in axis["ticks"]],
+                "best": at(best),
+                "best_text": unit.signed(best) if math.isfinite(best) else "",
                 "rows": [rows[m] for m in methods if m in rows],
             }
         )
     return found
+
+
+def axis_of(values: list[float], unit: Unit) -> dict[str, Any]:
+    """An axis that holds all values and 0: its ends, and its ticks as (value, text)."""
+    known = [v for v in values if math.isfinite(v)] + [0.0]
+    ticks = _ticks(min(known), max(known))
+    low, high = min(ticks[0], *known), max(ticks[-1], *known)
+    pad = 0.02 * (high - low)
+    said = [(t, unit.tick(t, ticks[1] - ticks[0])) for t in ticks]
+    return {"low": low - pad, "high": high + pad, "ticks": said}
 
 
 def _row(r: Mapping[Any, Any], at: Callable[[float], float | None], unit: Unit) -> dict[str, Any]:
@@ -127,18 +139,20 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def curves(comparison: Comparison, methods: list[str]) -> dict[str, Any]:
-    """By kind and method the curve with its interval, and the random band; the axis that fits all."""
-    table = comparison.curves
+    """By kind and method the curve with its interval, the random band and the best order; the axis that fits all."""
+    table, best = comparison.curves, best_orders(comparison)
     probability = unit_of(comparison).word == "points"
     found: dict[str, Any] = {"shares": list(SHARES), "kinds": {}, "probability": int(probability)}
+    found["search"] = search(comparison)
     for kind in KINDS:
         mine = table[table.kind == kind]
         lines = {str(m): _line(rows) for m, rows in mine.groupby("method", sort=False)}
         found["kinds"][kind] = {
             "random": lines.pop(RANDOM, None),
+            "best": _line(best[best.kind == kind]) if (best.kind == kind).any() else None,
             "methods": {m: lines[m] for m in methods if m in lines},
         }
-    numbers = table[["mean", "low", "high"]].to_numpy().flatten()
+    numbers = pd.concat([table, best])[["mean", "low", "high"]].to_numpy(dtype=float).flatten()
     numbers = numbers[pd.notna(numbers)]
     ticks = (
         [0.0, 0.5, 1.0] if probability or not len(numbers) else _ticks(float(numbers.min()), float(numbers.max()), 3)
@@ -155,7 +169,8 @@ def areas(comparison: Comparison) -> dict[str, dict[str, str]]:
     """Mean height of each curve over the share of tokens taken away or left, in the unit of its axis."""
     found: dict[str, dict[str, str]] = {}
     probability = unit_of(comparison).word == "points"
-    for (kind, method), rows in comparison.curves.groupby(["kind", "method"], sort=False):
+    table = pd.concat([comparison.curves, best_orders(comparison).assign(method=BEST)])
+    for (kind, method), rows in table.groupby(["kind", "method"], sort=False):
         rows = rows.sort_values("share")
         x, y = rows.share.to_numpy(), rows["mean"].to_numpy()
         area = float(((y[1:] + y[:-1]) / 2 * (x[1:] - x[:-1])).sum() / (x[-1] - x[0]))

@@ -12,6 +12,7 @@ from attnprobe.appearance import interval, names, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.finding import Finding
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
+from attnprobe.report.counterfactual import beside
 from attnprobe.report.scores import unit_of
 from attnprobe.report.texts import argue
 
@@ -26,7 +27,10 @@ HEADS = {
 }
 SHOWN = {"yes": ("against", "open"), "no": ("for", "open"), "open": ("for", "against", "open")}
 LABELS = {"for": "For:", "against": "Against:", "open": "Open:"}
-NOTHING = "Nothing that was measured here. Not measured: other attention weights in their place, randomised models."
+# The tint of the box: blue for what speaks for attention, orange against, grey for both.
+TINTS = {"yes": "warn", "no": "", "open": "und"}
+NOTHING = "Nothing that was measured here. Not measured: {other}randomised models."
+OTHER = "other attention weights in their place, "
 
 Said = list[tuple[str, str]]  # (side: "for", "against" or "open", sentence)
 
@@ -46,20 +50,25 @@ def pair(comparison: Comparison, direction: str) -> pd.Series | None:
     return None if found.empty or pd.isna(found.iloc[0]["mean"]) else found.iloc[0]
 
 
-def other_side(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, Any]:
-    """What the numbers say against the verdict (for "open": on both sides), by side: (label, sentences)."""
-    verdict = found[0].verdict if found else "open"
-    said = _verdicts(comparison) + _removal(comparison) + _first_token(comparison) + _arguing(comparison)
-    said += _agreement(comparison)
+def other_side(comparison: Comparison, found: tuple[Finding, ...], verdict: str = "") -> dict[str, Any]:
+    """What the numbers say against the verdict (for "open": on both sides), by side: (label, sentences).
+
+    verdict: "yes", "no" or "open", of the claim that leads the page, which is then not said again; empty: of the first
+    finding.
+    """
+    said = [] if verdict else _verdicts(comparison)
+    verdict = verdict or (found[0].verdict if found else "open")
+    said += _removal(comparison) + _first_token(comparison) + _arguing(comparison)
+    said += _agreement(comparison) + beside(comparison)
     groups = []
     for side in SHOWN[verdict]:
         sentences = [sentence for at, sentence in said if at == side]
         if sentences or (side != "open" and verdict == "open"):
             groups.append((LABELS[side], sentences or ["nothing that was measured here."]))
     if verdict != "open" and not any(label != LABELS["open"] for label, _ in groups):
-        groups.insert(0, ("", [NOTHING]))
+        groups.insert(0, ("", [NOTHING.format(other="" if beside(comparison) else OTHER)]))
     groups = [("" if label != LABELS["open"] and verdict != "open" else label, said) for label, said in groups]
-    return {"head": HEADS[verdict], "groups": groups, "good": verdict != "yes"}
+    return {"head": HEADS[verdict], "groups": groups, "good": verdict != "yes", "kind": TINTS[verdict]}
 
 
 def _verdicts(comparison: Comparison) -> Said:

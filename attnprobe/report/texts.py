@@ -54,8 +54,16 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
         "value": _known(value_of(study)),
         "stacks": maps,
         "no_maps": why,
+        "explains": explains(comparison, index),
         **judged(study, comparison.settings),
     }
+
+
+def explains(comparison: Comparison, index: int) -> str:
+    """The verdict on raw attention on one text; empty where it was not judged."""
+    table = comparison.verdicts
+    mine = table[(table.method == "raw_attention") & (table.example_index == index)] if len(table) else table
+    return "" if mine.empty else str(mine.iloc[0].verdict)
 
 
 def title(study: Study) -> str:
@@ -199,6 +207,7 @@ def listed(comparison: Comparison) -> pd.DataFrame:
                 "example_index": index,
                 "text": study.example.text,
                 "attention": WORDS.get(found["verdict"], "not run"),
+                "verdict": explains(comparison, index),
                 "predicted": study.target.predicted_name,
                 "predicted_probability": study.target.predicted_probability,
                 "random_beaten_comprehensiveness": found["beaten"],

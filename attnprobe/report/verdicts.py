@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import NARROW_SPACE, look, percent, signed
+from attnprobe.appearance import NARROW_SPACE, look, names, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
 from attnprobe.judgement.rule import RULE, VERDICTS
@@ -24,16 +24,16 @@ def panel(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
     one = len(comparison.studies) == 1
     rows = [_of_one(table, m) if one else _of_many(comparison, m) for m in known]
     rule = {name: percent(getattr(RULE, name), 0) for name in ("effective", "idle", "miss", "order", "top", "chance")}
-    return {"one": one, "rows": rows, "heading": _heading(table, known, one), "rule": rule}
+    causes = _causes(table[table.method.isin(known)]) if one else []
+    return {"one": one, "rows": rows, "causes": causes, "heading": _heading(table, known, one), "rule": rule}
 
 
 def _heading(table: pd.DataFrame, methods: list[str], one: bool) -> str:
     counts = Counter(table.verdict)
-    of = f"{len(methods)} map{'s' if len(methods) > 1 else ''}" + (
-        "" if one else f" on {table.example_index.nunique()} texts"
-    )
+    maps = f"{len(methods)} map{'s' if len(methods) > 1 else ''}"
+    of = maps if one else f"{len(table)} verdicts, {maps} on {table.example_index.nunique()} texts"
     said = ", ".join(f"{counts[v]} {_word(v, counts[v])}" for v in VERDICTS)
-    return f"Does attention explain? Of {of}: {said}"
+    return f"Of {of}: {said}"
 
 
 def _word(verdict: str, n: int) -> str:
@@ -50,12 +50,21 @@ def _of_one(table: pd.DataFrame, method: str) -> dict[str, Any]:
         "verdict": row.verdict,
         "reason": _sentence(str(row.reason)),
         "against": [_sentence(one) for one in str(row.against).split(BETWEEN) if one],
-        "causes": [_sentence(one) for one in str(row.causes).split(BETWEEN) if one],
     }
 
 
+def _causes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Causes found on one text: most hold for all maps, so each stands once, with the maps that it holds for."""
+    found: dict[str, list[str]] = {}
+    for row in table.to_dict("records"):
+        for one in str(row["causes"]).split(BETWEEN):
+            if one:
+                found.setdefault(_sentence(one), []).append(look(row["method"]).label)
+    return [{"said": said, "maps": names(maps), "all": len(maps) == len(table)} for said, maps in found.items()]
+
+
 def _sentence(said: str) -> str:
-    said = said.strip().rstrip(".")
+    said = said.strip().rstrip(".").replace(" -0%", " 0%")
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 

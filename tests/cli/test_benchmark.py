@@ -98,7 +98,7 @@ def test_the_picture_is_written_in_the_format_of_its_name(
         (["--out", "folder.png"], "is a folder"),
         (["--out", "file/planted.png"], "file is a file"),
         (["--variants", "-1"], "Must be >= 0"),
-        (["--format", "csv"], 'Choose from: "table", "json"'),
+        (["--format", "yaml"], 'Choose from: "table", "json", "csv"'),
     ],
 )
 def test_what_cannot_be_done_is_one_message(refused: Callable[..., str], here: Path, words: list[str], message: str):

@@ -54,7 +54,7 @@ def test_a_seed_trains_a_head(here: Path, capsys: pytest.CaptureFixture[str], mo
         (["--out", "folder.png"], "is a folder"),
         (["--out", "file/head.png"], "file is a file"),
         (["--format", "json", "--gradient", "guarded"], "say with --seed"),
-        (["--format", "csv"], 'Choose from: "picture", "json"'),
+        (["--format", "yaml"], 'Choose from: "picture", "json", "csv"'),
         (["--seed", "-1", "--format", "json"], "Must be >= 0"),
     ],
 )

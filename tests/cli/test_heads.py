@@ -1,7 +1,9 @@
 """attnprobe heads and head: what is printed and written is what profile() and head_card() find; else one message."""
 
 import base64
+import inspect
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,10 @@ import pytest
 
 from attnprobe import HeadProfile, load, profile
 from attnprobe.card import head_card
+from attnprobe.cli import head as head_command
+from attnprobe.cli import heads as heads_command
 from attnprobe.cli.app import main
+from attnprobe.heads import head_effects, head_pairs, head_scores, probe_scores
 from attnprobe.target import Target
 
 TEXTS = ["a dull film", "a good film .", "the plot is not bad", "very warm", "a bad plot", "not good"]
@@ -46,11 +51,16 @@ def test_the_table_names_the_highest_heads_with_their_intervals(
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     best = profile(load(str(classifier)), TEXTS, ["entropy"], progress=False).top("entropy", 2)
-    assert lines[0].split() == ["score", "highest", "heads"] and len(lines) == 2
+    assert lines[0].startswith("what the map looks like") and len(lines) == 3
+    assert lines[1].split() == ["score", "chance", "highest", "heads"]
+    places = 2 - math.floor(
+        math.log10(best[["mean", "low", "high"]].abs().max(axis=None))
+    )  # three digits of the largest
     expected = [
-        f"{r['layer']}.{r['head']}  {r['mean']:.2f} [{r['low']:.2f}, {r['high']:.2f}]" for _, r in best.iterrows()
+        f"{r['layer']}.{r['head']}  {r['mean']:.{places}f} [{r['low']:.{places}f}, {r['high']:.{places}f}]"
+        for _, r in best.iterrows()
     ]
-    assert all(head in lines[1] for head in expected)
+    assert all(head in lines[2] for head in expected)
 
 
 def test_the_folder_holds_tables_pictures_and_a_page_that_needs_nothing_else(
@@ -89,7 +99,7 @@ def test_a_card_in_words_has_its_parts_and_says_what_is_not_there(
     classifier: Path, language_model: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["head", str(classifier), "1.0", "--text", TEXTS[0]]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     for heading in (
         "where it looks",
         "scores, beside",
@@ -101,8 +111,86 @@ def test_a_card_in_words_has_its_parts_and_says_what_is_not_there(
         assert heading in printed
     assert "no unembedding" in printed
     assert main(["head", str(language_model), "1.0", "--text", "the film is good", "--effect", "none"]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert "words that it raises" in printed and "effects on" not in printed
+
+
+@pytest.mark.parametrize("address", ["1,1", "(1, 1)", " 1.1 ", "encoder.1,1"])
+def test_an_address_may_be_typed_as_a_pair(classifier: Path, address: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["head", str(classifier), address, "--text", TEXTS[0], "--effect", "none"]) == 0
+    assert capsys.readouterr().out.startswith("head encoder.self.1.1 ")
+
+
+def test_effects_are_told_in_the_unit_of_the_scale(classifier: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["heads", str(classifier), "--text", TEXTS[0], "--score", "entropy", "--effect", "zero_ablation"]
+    for scale, unit in (("logit", "logits"), ("log_probability", "nats"), ("probability", "probability")):
+        assert main([*words, "--scale", scale]) == 0
+        printed = capsys.readouterr().out
+        assert f"in {unit} (largest first" in printed and f"Zero ablation, {unit}" in printed
+        assert not re.search(r"[+−]0\.0+ ", printed)  # small effects have digits
+
+
+def test_the_list_names_every_entry_with_its_unit_and_source(capsys: pytest.CaptureFixture[str]):
+    assert main(["heads", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["heads", "--list", "--format", "json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    registries = {"score": head_scores, "probe": probe_scores, "effect": head_effects, "pair": head_pairs}
+    assert {(one["form"], one["name"]) for one in known} == {(f, name) for f, r in registries.items() for name in r}
+    for one in known:
+        assert one["name"] in printed and one["unit"] in printed and one["source"].split()[0] in printed
+    assert "direct_effect*" in printed and "zero_ablation*" not in printed
+
+
+def test_a_command_without_a_model_says_what_to_give(refused: Callable[..., str]):
+    assert "--list" in refused("heads", "--text", "a film")
+
+
+def test_a_probe_without_a_number_is_a_row_with_the_reason(
+    classifier: Path, here: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["heads", str(classifier), "--text", TEXTS[0], "--score", "entropy", "--effect", "none"]
+    assert main([*words, "--probe", "copying", "--out", "desk"]) == 0
+    assert "Copying, on random tokens: no number: on " in capsys.readouterr().out
+    assert "no number: on " in (here / "desk" / "heads.html").read_text("utf-8")
+
+
+def test_a_score_that_was_asked_for_and_has_no_number_is_not_silent(
+    classifier: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["heads", str(classifier), "--text", TEXTS[0], "--effect", "none"]
+    assert main([*words, "--score", "coverage"]) == 0
+    said = capsys.readouterr().out
+    assert "Coverage of the source: no number" in said and "cross-attention" in said
+    assert main([*words, "--score", "coverage", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["targets"] == [] and "cross-attention" in told["scores"]["coverage"]["reason"]
+
+
+def test_resampling_takes_the_other_texts(classifier: Path, here: Path, capsys: pytest.CaptureFixture[str]):
+    (here / "five.txt").write_text("\n".join(TEXTS[at % len(TEXTS)] + " film" * at for at in range(5)), "utf-8")
+    words = ["heads", str(classifier), "--texts", "five.txt", "--score", "entropy"]
+    assert main([*words, "--effect", "resample_ablation"]) == 0
+    said = capsys.readouterr()
+    assert "from the 4 other" in said.out and "falls without it" in " ".join(said.out.split())
+    assert "warning" not in said.err
+
+
+def test_a_folder_without_a_tokenizer_says_what_to_do(classifier: Path, here: Path, refused: Callable[..., str]):
+    for file in classifier.iterdir():
+        if file.name in ("config.json", "model.safetensors"):
+            (here / "bare").mkdir(exist_ok=True)
+            (here / "bare" / file.name).write_bytes(file.read_bytes())
+    for words in (["heads", "bare"], ["head", "bare", "1.1"]):
+        assert "save_pretrained" in refused(*words, "--text", "a film")
+
+
+def test_every_option_says_its_default_and_an_example():
+    for options in (heads_command.AskOptions, head_command.CardOptions):
+        source = inspect.getsource(options)
+        for option, text in re.findall(r'    (\w+): [^\n]* = [^\n]*\n    """(.*?)"""', source, re.S):
+            assert "default" in text or option in ("top", "seed"), option
+            assert "such as" in text or "Flag = False" in source.split(f"    {option}:")[1].split("\n")[0], option
 
 
 @pytest.mark.parametrize(
@@ -115,7 +203,9 @@ def test_a_card_in_words_has_its_parts_and_says_what_is_not_there(
         (["head", "1.1", "--text", "a film", "--score", "entrpy"], "did you mean 'entropy'"),
         (["head", "1.1", "--text", "a film", "--effect", "direct_effect"], "compares two inputs"),
         (["head", "1.1", "--text", "a film", "--out", "head.txt"], "a picture ends in"),
+        (["heads", "--text", "a film", "--effect", "resample_ablation"], "give 5 texts or more"),
         (["heads"], "there is no text"),
+        (["head", "1;1", "--text", "a film"], "write it as 5.1"),
         (["heads", "--texts", "tests.txt"], "there is no file tests.txt"),
         (["heads", "--text", "a film", "--effect", "zero_ablaton"], "did you mean 'zero_ablation'"),
         (["heads", "--text", "a film", "--stack", "decoder"], "has no stack 'decoder'; did you mean 'encoder.self'?"),

@@ -21,6 +21,10 @@ COMMANDS = (
     "inspect",
     "heads",
     "head",
+    "compare",
+    "capture",
+    "view",
+    "swap",
     "mechanisms",
     "declaration",
     "benchmark",
@@ -56,7 +60,7 @@ def test_the_options_are_shown_from_reading_to_running(capsys: pytest.CaptureFix
     places = [shown.index(f"What to {what}") for what in ("read", "explain", "write")]
     assert places == sorted(places)
     options = {"text", "file", "column", "truncate", "target", "against", "position", "scale", "methods", "option"}
-    options |= {"operator", "n-random", "seed", "out", "batch-rows", "device", "dtype"}
+    options |= {"operator", "n-random", "seed", "out", "batch-rows", "device", "dtype", "config", "without", "format"}
     assert {name for name in options if f"--{name} " not in shown} == set()
 
 

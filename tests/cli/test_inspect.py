@@ -78,7 +78,7 @@ def test_what_cannot_be_done_is_one_message(
 ):
     assert "no model './nowhere'" in refused("inspect", "./nowhere")
     assert "the text is empty" in refused("inspect", classifier, "--text", " ")
-    assert 'Choose from: "table", "json"' in refused("inspect", classifier, "--format", "csv")
+    assert 'Choose from: "table", "json", "csv"' in refused("inspect", classifier, "--format", "yaml")
     unreachable = attnprobe.load(gpt2_with(SigmoidAttention, 0, 1, 2))
     monkeypatch.setattr(attnprobe.models, "load", lambda *_, **__: unreachable)
     assert "transformer.h.0.attn" in refused("inspect", "any")

@@ -38,4 +38,4 @@ def test_the_list_for_people_names_every_metric(capsys: pytest.CaptureFixture[st
 
 
 def test_a_format_that_is_not_there_is_one_message(refused: Callable[..., str]):
-    assert 'Choose from: "table", "json"' in refused("metrics", "--format", "csv")
+    assert 'Choose from: "table", "json", "csv"' in refused("metrics", "--format", "yaml")

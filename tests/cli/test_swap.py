@@ -29,8 +29,14 @@ def test_several_mechanisms_are_a_table_and_a_picture_and_notes_are_told(
     assert main([*words, "--out", "swap.png"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert lines[0].split() == ["mechanism", "stack", "kind", "layer", "measure", "method", "mean"]
-    assert {line.split()[0] for line in lines[1:]} == {"hard", "compressive"}
+    # What is the same in all rows stands above them.
+    assert lines[0] == "stack: encoder, kind: self"
+    assert lines[1].split() == ["mechanism", "layer", "measure", "mean", "unit"]
+    assert {line.split()[0] for line in lines[2:]} == {"hard", "compressive"}
+    assert {tuple(line.split()[2::2][:2]) for line in lines[2:] if line.split()[2] in ("kl", "change")} == {
+        ("kl", "nats"),
+        ("change", "logits"),
+    }
     assert "compressive is the same as full attention at this length" in printed.err
     assert (here / "swap.png").stat().st_size > 1000
 

@@ -1,6 +1,7 @@
 """Pairs of inputs on tiny and on planted models, and a planted network that is linear in what its tokens say."""
 
 import torch
+import transformers as t
 
 from attnprobe.heads.pairs import pair
 from attnprobe.models import load
@@ -8,10 +9,30 @@ from attnprobe.models.planted import build, planted
 from attnprobe.models.planted.plan import Head, Layer, Plan, Unit
 from tests import tiny
 
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+_WORDS = {"vocab_size": 60, "bos_token_id": 1, "eos_token_id": 2}
+# Attention and feed-forward part side by side behind two norms, or one; norms behind outputs alone.
+MORE = {
+    "gpt_neox": lambda: t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**_SIZES, **_WORDS)),
+    "gptj": lambda: t.GPTJForCausalLM(t.GPTJConfig(n_embd=32, n_layer=3, n_head=4, rotary_dim=4, **_WORDS)),
+    "olmo2": lambda: t.Olmo2ForCausalLM(t.Olmo2Config(**_SIZES, **_WORDS, pad_token_id=0)),
+}
+
+
+def more(name):
+    """A tiny random model of `MORE`, with parameters as large as those of `tiny.build`."""
+    torch.manual_seed(0)
+    module = MORE[name]().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(4.0 if parameter.ndim > 1 else 1.0)
+    module.set_attn_implementation("eager")
+    return module
+
 
 def tiny_pair(name, implementation="eager", dtype=None):
     """A tiny random model, and a pair of inputs that differ in one token (patch)."""
-    module = tiny.build(name, implementation)
+    module = more(name) if name in MORE else tiny.build(name, implementation)
     model = load(module if dtype is None else module.to(dtype))
     clean = tiny.given(name)
     if name == "vit":

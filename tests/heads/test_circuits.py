@@ -128,13 +128,13 @@ def test_cross_attention_reads_words_of_the_encoder_and_asks_with_those_of_the_d
 def test_tables_are_the_highest_words_in_order():
     model = planted("P12").model
     table = ov_top_tokens(model, "1.0", "2", 3)
-    assert table.iloc[0].to_dict() == {"rank": 0, "token": "2", "id": 3, "logit": 1.0} and len(table) == 3
+    assert table.iloc[0].to_dict() == {"rank": 1, "token": "2", "id": 3, "logit": 1.0} and len(table) == 3
     model = loaded("gpt2")
     whole = full_ov(model, "0.0", 4)
     table = whole.to_frame()
     assert table.logit.is_monotonic_decreasing and sorted(table.id) == list(range(60))
     assert table.logit.tolist() == [float(whole.values[index]) for index in table.id]
-    assert qk_top_tokens(model, "0.0", 4, 5).columns.tolist() == ["rank", "token", "id", "score"]
+    assert qk_top_tokens(model, "0.0", 4, 5).columns.tolist() == ["rank", "token", "id", "value"]
 
 
 def test_the_model_under_edits_has_the_circuits_of_the_model():

@@ -37,7 +37,7 @@ def test_the_planted_induction_circuit_is_made_by_k_composition_alone():
         assert found["q_composition"] == pytest.approx(0, abs=1e-9)
         assert found["v_composition"] == pytest.approx(0, abs=1e-9)
     top = head_pairs_of(planted("P12").model, "k_composition").top(1)
-    assert top[["writer", "reader"]].values.tolist() == [["0.0", "1.0"]] and top.score[0] > 0.2
+    assert top[["writer", "reader"]].values.tolist() == [["0.0", "1.0"]] and top.value[0] > 0.2
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

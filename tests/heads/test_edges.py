@@ -18,7 +18,11 @@ from tests import tiny
 from tests.heads.made_pairs import gate, linear, planted_pair, tiny_pair
 
 # Norms before the parts: causal, shared keys and values, norms of queries and keys, several stacks, patches, both ways.
-STREAMS = ("gpt2", "llama", "qwen3", "t5", "vit", "modernbert")
+BEFORE = ("gpt2", "llama", "qwen3", "gpt_oss", "t5", "vit", "modernbert")
+BESIDE = ("gpt_neox", "gptj")  # attention and feed-forward part side by side, behind two norms or behind one
+IN_STREAM = ("bert", "distilbert", "albert", "bart")  # norms behind the sums; layers that share their parameters
+BEHIND_OUTPUTS = ("gemma2", "olmo2")  # with norms before the parts as well, or without
+STREAMS = (*BEFORE, *BESIDE, *IN_STREAM, *BEHIND_OUTPUTS)
 
 
 def of(flows, **facts):
@@ -40,7 +44,14 @@ def test_edges_out_of_a_head_add_up_to_attribution_patching_of_the_head(name):
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()) + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", *BESIDE])
+def test_norms_before_parts_lie_on_no_edge(name):
+    model, made = tiny_pair(name)
+    frozen, moving = (edge_attribution(model, made, norms=norms).values for norms in ("frozen", "moving"))
+    assert torch.equal(frozen.nan_to_num(), moving.nan_to_num())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "bert", "bart", "gpt_neox", "gptj", "gemma2"])
 def test_edges_lead_from_earlier_to_later_parts(name):
     model, made = tiny_pair(name)
     found = edge_attribution(model, made)
@@ -49,8 +60,10 @@ def test_edges_lead_from_earlier_to_later_parts(name):
             there = not bool(found.values[row, column].isnan())
             if writer.part == reader.part == "head" and (writer.stack, "self") == (reader.stack, reader.kind):
                 assert there == (writer.layer < reader.layer)
+            if (writer.part, reader.part) == ("head", "mlp") and writer.stack == reader.stack:
+                assert there == (writer.layer < reader.layer + (name not in BESIDE))
             if reader.part == "answer":
-                assert there == (writer.stack == "decoder")
+                assert there == (writer.stack == model.stacks[-1].name)
             if (writer.stack, reader.kind) == ("encoder", "cross"):
                 assert there == (reader.reads in ("k", "v"))
     assert sum(node.part == "head" for node in found.readers) == 3 * sum(node.part == "head" for node in found.writers)
@@ -138,25 +151,13 @@ def test_names_leave_the_stack_out_where_there_is_one():
     assert {"decoder.cross.1.2.k", "answer"} <= set(several.reader)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("bert", "norms come behind the sums"), ("bart", "norms come behind"), ("gemma2", "a norm or scale comes behind")],
-)
-def test_networks_without_a_plain_stream_are_refused_with_the_reason(name, reason):
-    with pytest.raises(InputError, match=reason):
-        edge_attribution(*tiny_pair(name))
-
-
-def test_parts_side_by_side_are_refused():
+def test_a_scale_behind_the_heads_is_refused():
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    for config, network in (
-        (t.GPTNeoXConfig(**sizes, vocab_size=60), t.GPTNeoXForCausalLM),
-        (t.GPTJConfig(n_embd=32, n_layer=2, n_head=4, vocab_size=60, rotary_dim=4), t.GPTJForCausalLM),
-    ):
-        model = load(network(config).eval())
-        with pytest.raises(InputError, match="edges need layers"):
-            edge_attribution(model, pair(model, tiny.IDS, [*tiny.IDS[:3], 30, *tiny.IDS[4:]]))
+    config = t.GraniteConfig(**sizes, num_key_value_heads=2, vocab_size=60, residual_multiplier=0.5, pad_token_id=0)
+    model = load(t.GraniteForCausalLM(config).eval())
+    with pytest.raises(InputError, match=r"is not what its heads write.*edges need layers"):
+        edge_attribution(model, pair(model, tiny.IDS, [*tiny.IDS[:3], 30, *tiny.IDS[4:]]))
 
 
 def test_rows_laid_end_to_end_are_told_apart():
@@ -184,3 +185,5 @@ def test_options_that_do_not_exist_are_refused():
         edge_attribution(model, made, n_steps=2, points="right")
     with pytest.raises(InputError, match="n_steps is at least 1"):
         edge_attribution(model, made, n_steps=0)
+    with pytest.raises(InputError, match="norms is 'frozen' or 'moving', got 'live'"):
+        edge_attribution(model, made, norms="live")

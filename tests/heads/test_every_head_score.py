@@ -15,7 +15,7 @@ from tests import tiny
 
 # Both ways, causal, causal with shared keys and values, several stacks, patches, a share of each row kept back.
 MODELS = ("bert", "gpt2", "llama", "t5", "vit", "gpt_oss")
-UNITS = ("share", "number", "target")
+UNITS = ("share", "nats", "tokens", "patches", "number", "target")
 # Options of probes that make them quick.
 SMALL = {"n_samples": 2, "length": 8, "repeats": 2, "seed": 1}
 

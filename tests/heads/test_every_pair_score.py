@@ -66,10 +66,12 @@ def test_the_table_has_a_row_a_pair_the_highest_first():
     values = torch.full((2, 2, 2, 2), torch.nan, dtype=torch.float64)
     values[0, :, 1] = torch.tensor([[0.25, -1.0], [0.5, 0.0]])
     made = HeadPairs("q_composition", "made", "decoder", "self", values)
-    assert made.to_frame().values.tolist() == [
+    frame = made.to_frame()
+    assert set(frame.score) == {"q_composition"}
+    assert frame.drop(columns="score").values.tolist() == [
         ["0.1", "1.0", 0.5], ["0.0", "1.0", 0.25], ["0.1", "1.1", 0.0], ["0.0", "1.1", -1.0]
     ]  # fmt: skip
-    assert made.top(1).values.tolist() == [["0.1", "1.0", 0.5]]
+    assert made.top(1).values.tolist() == [["q_composition", "0.1", "1.0", 0.5]]
     with pytest.raises(InputError, match="k is at least 1"):
         made.top(0)
 

@@ -8,6 +8,7 @@ import torch
 
 from attnprobe import load, profile
 from attnprobe.card import head_card
+from attnprobe.cli.head import show
 from attnprobe.errors import InputError
 from attnprobe.head_card_figure import card_figure
 from attnprobe.head_neighbours import js_distance, like_by_maps, like_by_scores
@@ -77,7 +78,7 @@ def test_partners_are_those_of_the_composition_scores(cards):
     expected = found[found.reader == "2.1"].head(3)
     mine = card.partners[(card.partners.score == "V-composition") & (card.partners.direction == "reads from")]
     assert [head.removeprefix("decoder.self.") for head in mine["head"]] == expected.writer.tolist()
-    assert mine.value.tolist() == pytest.approx(expected.score.tolist())
+    assert mine.value.tolist() == pytest.approx(expected.value.tolist())
     assert "writes for" not in set(card.partners.direction)  # it is of the last layer
 
 
@@ -88,11 +89,65 @@ def test_the_card_is_json_and_a_picture(cards, name):
     assert told["head"] == str(card.head) and len(told["scores"]) == len(card.scores)
     figure = card_figure(card)
     figure.canvas.draw()
-    map_axes, strips = figure.axes
+    map_axes, strips = figure.axes[:2]
+    assert map_axes.collections[0].colorbar.ax.get_ylabel() == "weight"  # the map says its scale
     drawn = torch.from_numpy(map_axes.collections[0].get_array().filled())
     assert torch.allclose(drawn.reshape(card.weights.shape), card.weights)
     shown = [label.get_text() for label in strips.get_yticklabels()]
-    assert sorted(shown) == sorted(card.scores[card.scores.differs].label)
+    rows = card.scores[card.scores.differs]
+    labels = rows.label + [
+        f", {unit}\n{sign}" if form == "effect" else ""
+        for unit, sign, form in zip(rows.unit, rows.sign, rows.form, strict=True)
+    ]
+    assert sorted(shown) == sorted(labels) and any(", " in label for label in shown)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_the_place_of_a_dot_is_the_rank_that_is_written_beside_it(cards, name):
+    _, card = cards[name]
+    strips = card_figure(card).axes[1]
+    rows = card.scores[card.scores.differs]
+    ordered = [*rows[rows.form != "effect"]["rank"], *rows[rows.form == "effect"]["rank"]]
+    dots = {}
+    for line in strips.lines:
+        xs, ys = line.get_data()
+        if line.get_marker() == "o":
+            dots.setdefault(round(float(ys[0])), []).append(xs)
+    for at, rank in enumerate(ordered):
+        others, mine = dots[at]
+        assert rank == 1 + int((others > mine[0] + 1e-6).sum())
+
+
+def test_what_fails_in_a_part_of_a_card_is_a_note_with_the_exception(monkeypatch, capsys):
+    model = load(tiny.build("gpt2"))
+
+    def broken(*_):
+        raise RuntimeError("out of cheese")
+
+    def mine(capture):
+        raise ZeroDivisionError("nothing to divide by")
+
+    monkeypatch.setattr("attnprobe.card.partners", broken)
+    monkeypatch.setattr("attnprobe.card.like_by_maps", broken)
+    card = head_card(model, "2.1", tiny.IDS, scores=["entropy", mine], effects=[])
+    assert card.scores.score.tolist()[0] == "entropy" and card.like_maps.empty and not card.like_scores.empty
+    for note in ("composition: RuntimeError: out of cheese", "maps: RuntimeError", "mine: ZeroDivisionError"):
+        assert any(note in said for said in card.notes)
+    show(card)
+    assert "out of cheese" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_card_says_what_even_attention_scores_and_the_unit_of_effects(cards, capsys):
+    _, card = cards["bert"]
+    rows = card.scores.set_index("score")
+    n = card.weights.shape[1]
+    assert rows.chance["previous_token"] == pytest.approx(1 / n) and rows.chance["entropy"] == pytest.approx(
+        math.log(n)
+    )
+    assert math.isnan(rows.chance["zero_ablation"]) and rows.unit["zero_ablation"] == "logits"
+    show(card)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "in logits (rank by size" in said and "chance" in said and "+: falls without it" in said
 
 
 def test_a_head_that_is_not_there_names_the_range():

@@ -88,8 +88,8 @@ def test_heads_of_a_kind_are_grouped_and_named_by_what_is_special_of_them(kinds)
         for name in found.names
     }
     assert members.pop("high: A") == [0, 5, 9, 13, 17, 21]
-    assert members.pop("low: B") == [1, 4, 8, 12, 16, 20]
-    assert len(members) == 1 and len(next(iter(members.values()))) == 12
+    assert set(members) == {"mixed (1)", "mixed (2)"}  # to lie below all heads is no name
+    assert [1, 4, 8, 12, 16, 20] in members.values()
     assert sorted(found.table.cluster) == list(found.table.cluster)  # groups lie together
 
 
@@ -147,8 +147,8 @@ def test_the_strip_has_the_maps_of_the_top_heads(tmp_path):
     capture = capture_of(weights, ("a", "b$", "c", "a_very_long_token_it_is", "e"))
     profile = made({"a": [[0, 1, 2, 3, 4, 5]]})
     figure = top_heads(profile, "a", [capture, capture], k=2)
-    maps = figure.axes
-    assert len(maps) == 4
+    *maps, scale = figure.axes
+    assert len(maps) == 4 and scale.get_ylabel() == "attention weight"
     for axes, head in zip(maps, (2, 1, 2, 1), strict=True):
         assert cells(axes) == pytest.approx(weights[1, head].numpy(), abs=1e-6)  # the colour scale takes the root
     assert [axes.get_title(loc="left").split()[0] for axes in maps[:2]] == ["1.2", "1.1"]

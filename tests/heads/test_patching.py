@@ -131,12 +131,12 @@ def test_tables_name_places_and_tokens():
     model, made = tiny_pair("gpt2")
     found = patch_heads(model, made, positions=[3, 4])
     frame = found.to_frame()
-    assert list(frame) == ["stack", "kind", "layer", "head", "position", "token", "answer", "value"]
+    assert list(frame) == ["stack", "kind", "layer", "head", "position", "token", "answer", "share"]
     assert frame.token.iloc[0] == made.pieces[3] and len(frame) == 24
     best = found.top(3)
-    assert best.value.abs().iloc[0] == found.values.abs().max().item() and len(best) == 3
+    assert best.share.abs().iloc[0] == found.values.abs().max().item() and len(best) == 3
     states = patch_states(model, made).to_frame()
-    assert list(states) == ["stack", "kind", "layer", "position", "token", "answer", "value"]
+    assert list(states) == ["stack", "kind", "layer", "position", "token", "answer", "share"]
     assert "position" not in patch_heads(model, made).to_frame()
     assert found.forward_passes >= 24 and found.seconds > 0
 

@@ -15,13 +15,24 @@ from tests.heads.made_pairs import gate, linear, tiny_pair
 WIDTH = 8  # of a head of the tiny GPT-2
 
 
-class Hooked:
-    """GPT-2 on its own modules: two runs by hooks, as a slow second opinion."""
+# Where the layers are, what takes the heads, and what the feed-forward part ends with.
+PARTS = {
+    "gpt2": ("transformer.h", "attn.c_proj", "mlp"),
+    "bert": ("bert.encoder.layer", "attention.output.dense", "output.dense"),
+    "gptj": ("transformer.h", "attn.out_proj", "mlp"),
+    "gemma2": ("model.layers", "self_attn.o_proj", "mlp"),
+    "gpt_oss": ("model.layers", "self_attn.o_proj", "mlp.experts"),
+}
 
-    def __init__(self, module, target, own, other):
-        self.blocks, self.module, self.target = module.transformer.h, module, target
+
+class Hooked:
+    """A model on its own modules: two runs by hooks, as a slow second opinion. Query, key and value apart: GPT-2."""
+
+    def __init__(self, name, module, target, own, other):
+        layers, self.out, self.feed = PARTS[name]
+        self.blocks, self.module, self.target = module.get_submodule(layers), module, target
         self.ids = [torch.tensor([ids]) for ids in (own, other)]
-        self.z, self.mlp = ([self.kept(part, ids) for ids in self.ids] for part in ("attn.c_proj", "mlp"))
+        self.z, self.mlp = ([self.kept(part, ids) for ids in self.ids] for part in (self.out, self.feed))
 
     def run(self, ids, hooks):
         with torch.no_grad(), ExitStack() as stack:
@@ -41,7 +52,7 @@ class Hooked:
 
         parts = [block.get_submodule(part) for block in self.blocks]
         hooks = [
-            p.register_forward_hook(behind) if part == "mlp" else p.register_forward_pre_hook(before) for p in parts
+            p.register_forward_hook(behind) if part == self.feed else p.register_forward_pre_hook(before) for p in parts
         ]
         self.run(ids, hooks)
         return seen
@@ -63,10 +74,11 @@ class Hooked:
             return change
 
         for layer, block in enumerate(self.blocks):
-            hooks.append(block.attn.c_proj.register_forward_pre_hook(hold(layer)))
+            hooks.append(block.get_submodule(self.out).register_forward_pre_hook(hold(layer)))
             if freeze:
-                hooks.append(block.mlp.register_forward_hook(lambda *_, at=layer: self.mlp[0][at]))
-        if receiver is not None:
+                feed = block.get_submodule(self.feed)
+                hooks.append(feed.register_forward_hook(lambda *_, at=layer: self.mlp[0][at]))
+        if receiver is not None and self.out == PARTS["gpt2"][1]:
             note = self.blocks[receiver[0]].attn.c_attn
             hooks.append(note.register_forward_hook(lambda *given: seen.update(qkv=given[2].clone())))
         return self.run(self.ids[0], hooks), seen
@@ -77,7 +89,7 @@ class Hooked:
         if receiver is None:
             return direct
         layer, head = receiver
-        attention = self.blocks[layer].attn
+        block = self.blocks[layer]
         part = "qkv".index(reads) if reads else 0
         at = slice(32 * part + head * WIDTH, 32 * part + (head + 1) * WIDTH)
 
@@ -87,9 +99,11 @@ class Hooked:
             return mixed
 
         if reads:
-            hook = attention.c_attn.register_forward_hook(lambda *given: put(seen["qkv"], given[2]))
+            hook = block.attn.c_attn.register_forward_hook(lambda *given: put(seen["qkv"], given[2]))
         else:
-            hook = attention.c_proj.register_forward_pre_hook(lambda *given: (put(seen["z"], given[1][0]),))
+            hook = block.get_submodule(self.out).register_forward_pre_hook(
+                lambda *given: (put(seen["z"], given[1][0]),)
+            )
         return self.run(self.ids[0], [hook])
 
 
@@ -98,7 +112,7 @@ class Hooked:
 def test_paths_are_what_two_runs_of_the_model_by_hooks_give(direction, freeze):
     model, made = tiny_pair("gpt2", dtype=torch.float64)
     own, other = (one.inputs["input_ids"][0].tolist() for one in made.ends(direction))
-    by_hooks = Hooked(model.module, made.target, own, other)
+    by_hooks = Hooked("gpt2", model.module, made.target, own, other)
     senders, receivers = [(0, 1), (1, 2)], ["1.0", "2.3.q", "2.3.k", "2.1.v", "answer"]
     found = path_patching(model, made, senders, receivers, direction, freeze_mlps=freeze)
     for row, sender in enumerate(senders):
@@ -110,6 +124,46 @@ def test_paths_are_what_two_runs_of_the_model_by_hooks_give(direction, freeze):
             expected = by_hooks.answer(sender, receiver, node.reads, freeze)
             assert found.answers[row, column].item() == pytest.approx(expected, abs=1e-9)
     assert (found.answers[0, 1:] - found.answers[0, 1]).abs().max() > 1e-6  # the paths do differ
+
+
+@pytest.mark.parametrize("name", ["bert", "gptj", "gemma2", "gpt_oss"])
+def test_feed_forward_parts_are_held_wherever_they_stand(name):
+    """Behind sums with norms, beside attention, between norms, and made of experts."""
+    model, made = tiny_pair(name, dtype=None if name == "gpt_oss" else torch.float64)  # its experts take no float64
+    clean, corrupt = (one.inputs["input_ids"][0].tolist() for one in (made.clean, made.corrupt))
+    by_hooks = Hooked(name, model.module, made.target, clean, corrupt)
+    senders = [(0, 1), (1, 2)]
+    held, free = (
+        path_patching(model, made, senders, ["2.1", "answer"], freeze_mlps=freeze) for freeze in (True, False)
+    )
+    for row, sender in enumerate(senders):
+        for column, receiver in enumerate(((2, 1), None)):
+            expected = by_hooks.answer(sender, receiver, "", freeze=True)
+            assert held.answers[row, column].item() == pytest.approx(expected, abs=2e-6)
+    assert (held.answers - free.answers).abs().max() > 1e-5
+
+
+def test_a_number_that_all_scores_of_a_query_have_in_common_says_nothing():
+    """gpt-oss takes the largest of scores and sink from all of them; its queries against hooks."""
+    model, made = tiny_pair("gpt_oss")
+    blocks, seen = model.module.model.layers, {}
+    sender, receiver = (1, 2), (2, 1)
+    clean, corrupt = (one.inputs["input_ids"][0].tolist() for one in (made.clean, made.corrupt))
+    by_hooks = Hooked("gpt_oss", model.module, made.target, clean, corrupt)
+    ask, at = blocks[receiver[0]].self_attn.q_proj, slice(receiver[1] * WIDTH, (receiver[1] + 1) * WIDTH)
+    note = ask.register_forward_hook(lambda *given: seen.setdefault("q", given[2].clone()))
+    by_hooks.first(sender, receiver, freeze=False)
+    note.remove()
+
+    def put(module, args, output):
+        new = output.clone()
+        new[..., at] = seen["q"][..., at]
+        return new
+
+    expected = by_hooks.run(by_hooks.ids[0], [ask.register_forward_hook(put)])
+    found = path_patching(model, made, sender, ["2.1.q"]).answers.item()
+    assert found == pytest.approx(expected, abs=2e-6)
+    assert abs(expected - by_hooks.run(by_hooks.ids[0], [])) > 1e-5
 
 
 def test_in_a_linear_network_all_direct_paths_add_up_to_the_whole_effect():
@@ -151,7 +205,7 @@ def test_every_architecture_has_paths(name):
     there = ~found.answers.isnan()
     assert there.sum().item() == (8 if name == "t5" else 7) and torch.isfinite(found.values[there]).all()
     frame = found.to_frame()
-    assert len(frame) == there.sum().item() and list(frame) == ["sender", "receiver", "answer", "value"]
+    assert len(frame) == there.sum().item() and list(frame) == ["sender", "receiver", "answer", "share"]
     if name == "t5":  # what the encoder writes is looked at, and asks nothing
         assert set(frame.sender) == set(senders) and set(frame.receiver) == {*last, "answer"}
         assert found.values[0, 2].item() == pytest.approx(0, abs=1e-6)
@@ -181,5 +235,3 @@ def test_receivers_that_are_not_there_are_refused():
         path_patching(model, made, [])
     with pytest.raises(InputError, match="5 names no head"):
         path_patching(model, made, "0.0", 5)
-    with pytest.raises(InputError, match="norms come behind the sums"):
-        path_patching(*tiny_pair("bert"), "0.0", freeze_mlps=True)

@@ -246,3 +246,13 @@ def test_words_of_a_relation_or_direction_that_is_not_there_name_the_nearest(mod
 def test_models_without_the_words_are_refused():
     with pytest.raises(InputError, match="no sentence could be read"):
         syntax(load(tiny.build("t5")), TREE)  # no tokenizer
+
+
+def test_hand_annotated_english_is_read_whole():
+    """22 sentences of one root each; every dependency is counted, in both directions."""
+    sentences = read_conllu(Path(__file__).parent / "plain_english.conllu")
+    assert len(sentences) == 22 and all(one.relations.count("root") == 1 == one.heads.count(-1) for one in sentences)
+    found = syntax(load("attnprobe/sentiment"), sentences, progress=False)
+    n_edges = sum(len(one.heads) - 1 for one in sentences)
+    table = found.to_frame()
+    assert not found.warnings and set(table[table.relation == "all"].n) == {n_edges}

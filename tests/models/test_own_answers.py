@@ -68,7 +68,8 @@ def test_a_text_and_its_answer_become_source_tokens_and_what_is_written_before_e
     ids = [ANSWERS.ids[token] for token in ("un", "bon", "film", "[EOS]")]
     assert example.tokens == ("[CLS]", "a", "good", "film") and example.axis == "source"
     assert example.inputs["decoder_input_ids"].tolist() == [[ANSWERS.ids["[BOS]"], *ids[:-1]]]
-    assert example.notes == {"answer_ids": tuple(ids), "decoder_tokens": ("[BOS]", "un", "bon", "film")}
+    names = {"answer_tokens": ("un", "bon", "film", "[EOS]"), "decoder_tokens": ("[BOS]", "un", "bon", "film")}
+    assert example.notes == {"answer_ids": tuple(ids), **names}
 
 
 def test_an_answer_as_text_tokens_and_ids_is_the_same(model: OwnModel):

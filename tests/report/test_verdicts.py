@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from attnprobe import verdict_tables
 from attnprobe.errors import InputError
 from attnprobe.report import page, write
+from attnprobe.report.data import EXTRA
 from attnprobe.report.sides import other_side
 from attnprobe.report.verdicts import panel
+from attnprobe.viewer.facts import NO_ROOM
 from attnprobe.wording import PROPER, named
 
 CAUSES = "sink: '[CLS]' has 60 % of the weight; look at value_norms"
@@ -77,15 +80,16 @@ def test_verdicts_stand_beside_the_claim_on_removal(many, verdicts, side):
 
 def test_sentences_for_the_top_are_shown_and_escaped(one):
     html = page(one, summary=["First <b>.", "Second."])
-    top = html[html.index('class="hero"') : html.index("</header>")]
-    assert re.findall(r"<li>(.*?)</li>", top) == ["First &lt;b&gt;.", "Second."]
+    top = html[html.index('class="hero"') : html.rindex("</header>")]
+    learned = top[top.index('class="learned"') :]
+    assert re.findall(r"<li>(.*?)</li>", learned)[:2] == ["First &lt;b&gt;.", "Second."]
     assert "What was learned" not in page(one)
 
 
 def test_a_table_that_is_left_out_is_neither_written_nor_linked(one, tmp_path):
     path = write(one, tmp_path / "page.html", without=["positions", "heads"])
     names = {file.stem for file in (tmp_path / "page").iterdir()}
-    assert names == {*one.tables, "texts"} - {"positions"}
+    assert names == {*one.tables, *EXTRA} - {"positions", "heads"}
     html = path.read_text("utf-8")
     assert "positions.csv" not in html and "heads.csv" not in html and "positions, heads" in html
     with pytest.raises(InputError, match=r"no table is named 'position'.*positions"):
@@ -100,4 +104,4 @@ def test_methods_are_written_as_people_write_them():
 
 def test_no_more_maps_than_asked_for_are_on_the_page(one):
     html = page(one, map_bytes=0)
-    assert "fill the page" in html and len(html) < len(page(one))
+    assert escape(NO_ROOM) in html and len(html) < len(page(one))

@@ -114,7 +114,7 @@ def test_the_rule_of_the_verdict_stands_under_the_texts_and_in_how_to_read(many,
 
 
 def test_more_answers_than_are_listed_are_counted():
-    assert counted(list("aabcdef")) == "a 2, b 1, c 1, d 1 and 2 others"
+    assert counted(list("aabcdef")) == "a (2), b (1), c (1), d (1) and 2 others"
     assert counted(list("abcde")).endswith("and 1 other") and "other" not in counted(list("abcd"))
 
 
@@ -171,7 +171,7 @@ def test_passes_and_pairs_have_their_notes(many):
 def test_the_verdict_is_the_second_column_so_that_narrow_screens_show_it(many):
     html = page(many)
     head = re.search(r'id="list"><thead><tr>(.*?)</tr>', html).group(1)
-    assert re.findall(r'data-sort="\w">([^<]*)', head)[:3] == ["No.", "Attention", "Text"]
+    assert re.findall(r'data-sort="\w">([^<]*)', head)[:3] == ["No.", "Holds up", "Text"]
     cells = re.search(r'<tr data-text="0">(.*?)</tr>', html, re.S).group(1)
     assert cells.index('class="tag') < cells.index("<th")
     assert re.search(r"\.seg\{[^}]*flex-wrap:wrap", html)

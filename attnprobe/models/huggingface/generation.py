@@ -31,8 +31,10 @@ def with_answer(model: "HuggingFaceModel", example: Example, answer: Any) -> Exa
     ids = _answer_ids(model, example, answer)
     read = [start, *ids[:-1]]
     decoder = torch.tensor([read])
-    names = model.tokenizer.convert_ids_to_tokens(read) if model.tokenizer is not None else [str(i) for i in read]
-    notes = {**example.notes, "answer_ids": tuple(ids), "decoder_tokens": tuple(names)}
+    tokens = [start, *ids]
+    names = model.tokenizer.convert_ids_to_tokens(tokens) if model.tokenizer is not None else [str(i) for i in tokens]
+    told = {"answer_ids": tuple(ids), "answer_tokens": tuple(names[1:]), "decoder_tokens": tuple(names[:-1])}
+    notes = {**example.notes, **told}
     return replace(example, inputs={**example.inputs, "decoder_input_ids": decoder}, notes=notes)
 
 

@@ -1,10 +1,11 @@
 /* Kendall's tau of each pair of methods: the number below the diagonal, its interval above. */
-var direction = "signed", shownSet = D.main.length < M.length ? "main" : "all";
+var direction = "signed", MOST_NUMBERS = 16;
 function matrix() {
-  var ms = shownSet === "main" ? D.main : M, wide = ms.length > 6, pairs = D.agreement[direction];
+  var ms = shownMethods(), wide = ms.length > 6, dense = ms.length > MOST_NUMBERS, pairs = D.agreement[direction];
   $("agree").classList.toggle("all", wide);
-  var h = '<table class="mx' + (wide ? " wide" : "") + '"><caption class="vh">Kendall’s tau between methods, ' + (direction === "signed" ? "with direction" : "size only") +
-    '</caption><thead><tr><th style="width:' + (wide ? 13 : 19) + '%"></th>';
+  if ($("mxdense")) { $("mxdense").hidden = !dense; $("mxplain").hidden = dense; }
+  var h = '<table class="mx' + (dense ? " dense" : wide ? " wide" : "") + '"><caption class="vh">Kendall’s tau between methods, ' + (direction === "signed" ? "with direction" : "size only") +
+    '</caption><thead><tr><td style="width:' + (wide ? 13 : 19) + '%"></td>';
   ms.forEach(function (m) { h += '<th scope="col">' + glyph(m) + "<br><span>" + esc(INFO[m].short) + "</span></th>"; });
   h += "</tr></thead><tbody>";
   ms.forEach(function (a, i) {
@@ -18,7 +19,7 @@ function cell(a, b, t, below) {
   if (t[0] == null) return below ? '<td class="none" title="one of the two gives all tokens the same score, or failed"><small>none</small></td>' : "<td></td>";
   var known = t[1] != null, open = known && t[1] <= 0 && t[2] >= 0;
   if (below) {
-    return '<td class="c s' + (t[0] < 0 ? " m" : "") + (open ? " open" : "") + '" style="--v:' + Math.abs(t[0]).toFixed(2) + '" title="' + esc(INFO[a].label + " and " + INFO[b].label) + '"><b>' + sgn(t[0], 2) + "</b>" +
+    return '<td class="c s' + (t[0] < 0 ? " m" : "") + (open ? " open" : "") + '" style="--v:' + Math.abs(t[0]).toFixed(2) + '" title="' + esc(INFO[a].label + " and " + INFO[b].label + ": " + sgn(t[0], 2) + (known ? ", " + sgn(t[1], 2) + " to " + sgn(t[2], 2) : "")) + '"><b>' + sgn(t[0], 2) + "</b>" +
       (known ? "<small>" + sgn(t[1], 2) + " to " + sgn(t[2], 2) + "</small>" : "") + "</td>";
   }
   if (!known) return '<td aria-hidden="true"></td>';
@@ -27,7 +28,8 @@ function cell(a, b, t, below) {
     '" stroke="' + ink + '" stroke-width="3"/><circle cx="' + x(t[0]) + '" cy="20" r="3.6" stroke-width="1.8" stroke="' + ink + '" fill="' + (open ? "var(--page)" : "var(--ink)") + '"/></svg></td>';
 }
 function startAgreement() {
-  all("[data-tau]").forEach(function (b) { b.onclick = function () { direction = b.dataset.tau; press(b, "data-tau"); matrix(); }; });
-  all("[data-set]").forEach(function (b) { b.onclick = function () { shownSet = b.dataset.set; press(b, "data-set"); matrix(); }; });
+  if (!$("mx")) return;
+  switches("data-tau", function (value) { direction = value; matrix(); });
+  setListeners.push(matrix);
   matrix();
 }

@@ -14,6 +14,8 @@ var sgn = function (v, d) {
   return +a === 0 ? a : (v < 0 ? MINUS : "+") + a;
 };
 var pc = function (p, d) { return p == null ? "–" : fix(100 * p, d == null ? 1 : d) + NB + "%"; };
+/* Width of the sheet, in the pixels of the page at the size that the print style gives it. */
+var PAPER = 950, printing = false;
 var phone = function () { return innerWidth <= 760; };
 var colour = function (m) { return "var(--m" + M.indexOf(m) + ")"; };
 function glyph(m) {
@@ -28,6 +30,17 @@ function shares(t, m) {
     t.shares[m] = t.methods[m].scores.map(function (v) { return v / s; });
   }
   return t.shares[m];
+}
+/* A row of exclusive buttons, each with the attribute; what was chosen outlives a reload. */
+function switches(attribute, chosen) {
+  all("[" + attribute + "]").forEach(function (b) {
+    b.onclick = function () {
+      var value = b.getAttribute(attribute);
+      press(b, attribute);
+      keep(attribute, value);
+      chosen(value);
+    };
+  });
 }
 function methodsOf(t) { return M.filter(function (m) { return t.methods[m]; }); }
 function press(button, attribute) {
@@ -59,6 +72,14 @@ function choose(index) {
   });
   all("#list tbody tr").forEach(function (r) { r.classList.toggle("on", +r.dataset.text === now); });
   listeners.forEach(function (f) { f(); });
+}
+/* Which methods the figures show where there are many: at most six, or all. */
+var shownSet = D.main.length < M.length ? "main" : "all", setListeners = [];
+function shownMethods() { return shownSet === "main" ? D.main : M; }
+function showSet(which) {
+  shownSet = which;
+  all("[data-set]").forEach(function (b) { b.setAttribute("aria-pressed", b.dataset.set === which); });
+  setListeners.forEach(function (f) { f(); });
 }
 /* Theme: the system's, light, dark. */
 var THEMES = ["auto", "light", "dark"], SAID = { auto: "system", light: "light", dark: "dark" };

@@ -1,64 +1,57 @@
-/* Wiring: choosers, the list of texts, theme, copying, printing, resizing. */
-function startList() {
-  var body = document.querySelector("#list tbody");
-  if (!body) return;
-  body.addEventListener("click", function (e) { var a = e.target.closest("[data-go]"); if (a) choose(+a.dataset.go); });
-  all("#list thead th").forEach(function (th, column) {
-    th.innerHTML = '<button type="button">' + th.innerHTML + "</button>";
-    th.firstChild.onclick = function () {
-      var up = th.getAttribute("aria-sort") === "descending";
-      all("#list thead th").forEach(function (x) { x.removeAttribute("aria-sort"); });
-      th.setAttribute("aria-sort", up ? "ascending" : "descending");
-      var key = function (r) { var c = r.children[column]; return th.dataset.sort === "n" ? +c.dataset.v : c.textContent; };
-      all("tr", body).sort(function (a, b) { var x = key(a), y = key(b); return (x < y ? -1 : x > y ? 1 : 0) * (up ? 1 : -1); }).forEach(function (r) { body.appendChild(r); });
-    };
+/* Wiring: every part, the theme, printing, resizing. */
+var wasOpen = [], timer, wide = innerWidth;
+function redraw() { strip(); rows(); curves(); spreadPlot(); scrollers(); }
+/* Paper: tables are open, the theme is light by its style sheet, figures are as wide as the sheet. */
+function startPrint() {
+  addEventListener("beforeprint", function () {
+    printing = true;
+    all("details").forEach(function (d) { if (!d.open) { d.open = true; wasOpen.push(d); } });
+    redraw();
+  });
+  addEventListener("afterprint", function () {
+    wasOpen.forEach(function (d) { d.open = false; });
+    wasOpen = [];
+    printing = false;
+    redraw();
   });
 }
-function startChoosers() {
-  all(".pick").forEach(function (p) {
-    p.hidden = false;
-    p.querySelector("select").onchange = function () { choose(+this.value); };
-    all("[data-step]", p).forEach(function (b) { b.onclick = function () { choose(now + +b.dataset.step); }; });
-  });
-}
-function startCopy() {
-  var button = $("copy");
-  if (!button) return;
-  button.onclick = function () {
-    var said = $("cmd").textContent, done = navigator.clipboard ? navigator.clipboard.writeText(said) : Promise.reject();
-    done.then(function () { button.textContent = "Copied"; }, function () {
-      var r = document.createRange();
-      r.selectNodeContents($("cmd"));
-      getSelection().removeAllRanges();
-      getSelection().addRange(r);
-      button.textContent = "Selected: press Ctrl+C";
-    });
+function startTheme() {
+  $("theme").hidden = false;
+  $("theme").onclick = function () {
+    var next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3];
+    keep("theme", next);
+    setTheme(next);
   };
+  matchMedia("(prefers-color-scheme:dark)").addEventListener("change", drawHeads);
+}
+function startNotes() {
+  all(".frow[aria-label]").forEach(function (r) {
+    r.onmouseenter = function () { showTip(r, esc(r.getAttribute("aria-label"))); };
+    r.onmouseleave = hideTip;
+  });
 }
 all("[data-script]").forEach(function (e) { e.hidden = false; });
-$("theme").hidden = false;
-$("theme").onclick = function () { setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3]); };
-matchMedia("(prefers-color-scheme:dark)").addEventListener("change", drawHeads);
+switches("data-set", showSet);
 startTexts();
+startSpread();
 startCurves();
 startAgreement();
 startHeads();
 startList();
 startChoosers();
 startCopy();
-all(".frow[aria-label]").forEach(function (r) {
-  r.onmouseenter = function () { showTip(r, esc(r.getAttribute("aria-label"))); };
-  r.onmouseleave = hideTip;
-});
-choose(0);
-setTheme("auto");
+startNotes();
+startScrollers();
+startPrint();
+startTheme();
+restore();
+choose(linked() !== null ? linked() : kept().text || 0);
+setTheme(kept().theme || "auto");
 curves();
-var wasOpen = [];
-addEventListener("beforeprint", function () { all("details").forEach(function (d) { if (!d.open) { d.open = true; wasOpen.push(d); } }); });
-addEventListener("afterprint", function () { wasOpen.forEach(function (d) { d.open = false; }); wasOpen = []; });
-var timer, wide = innerWidth;
+startNav();
+startState();
 addEventListener("resize", function () {
   clearTimeout(timer);
-  timer = setTimeout(function () { if (innerWidth !== wide) { wide = innerWidth; rows(); curves(); } }, 120);
+  timer = setTimeout(function () { if (innerWidth !== wide) { wide = innerWidth; redraw(); } }, 120);
 });
 document.documentElement.dataset.ready = "yes";

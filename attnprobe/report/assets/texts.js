@@ -1,46 +1,17 @@
-/* The strip under the claim, the rows of tokens, the table of exact values. */
+/* The rows of tokens, their legend, the table of exact values. */
 var FULL = 0.6, scale = "common", ruler = document.createElement("canvas").getContext("2d");
-function firstOf(t, wanted, signed) {
-  var known = methodsOf(t).filter(function (m) { return t.methods[m].signed == signed && !INFO[m].control; });
-  return wanted.filter(function (m) { return known.indexOf(m) >= 0; })[0] || known[0];
-}
-function strip() {
-  var t = text(), up = firstOf(t, ["raw_attention", "rollout"], 0);
-  var down = firstOf(t, ["leave_one_out", "shapley_sampling", "occlusion", "integrated_gradients"], 1);
-  var a = up ? shares(t, up) : null, r = down ? shares(t, down) : null, most = 0.01;
-  [a, r].forEach(function (row) { (row || []).forEach(function (v) { most = Math.max(most, Math.abs(v)); }); });
-  var k = Math.min((t.tokens.length > 40 ? 32 : 54) / most, up ? 26 / Math.max.apply(0, a) * 2.2 : 1e9), h = "";
-  var px = function (v) { return v === 0 ? 0 : Math.max(1, Math.round(k * Math.abs(v))); };
-  var tall = up ? Math.max(12, px(Math.max.apply(0, a))) : 0, deep = down ? Math.max.apply(0, r.map(px)) + 3 : 0;
-  t.tokens.forEach(function (w, i) {
-    h += '<span class="k">' + (up ? '<span class="a" style="height:' + tall + 'px"><i style="height:' + px(a[i]) + 'px"></i></span>' : "") +
-      '<span class="w' + (t.special[i] ? " sp" : "") + '">' + tok(w) + "</span>" +
-      (down ? '<span class="r" style="height:' + deep + 'px"><i style="height:' + px(r[i]) + "px;background:var(--" + (r[i] < 0 ? "neg" : "pos") + ')"></i></span>' : "") + "</span>";
-  });
-  var top = function (row, m) {
-    return row.map(function (v, i) { return [Math.abs(v), i]; }).sort(function (x, y) { return y[0] - x[0]; }).slice(0, 3)
-      .map(function (x) { return t.tokens[x[1]] + " " + (t.methods[m].signed ? sgn(100 * row[x[1]], 0) : fix(100 * row[x[1]], 0)) + NB + "%"; }).join(", ");
-  };
-  var label = (up ? INFO[up].label + " above each token: " + top(a, up) + ". " : "") + (down ? INFO[down].label + " below: " + top(r, down) + "." : "");
-  var name = function (m) { return INFO[m].inline; };
-  $("strip").innerHTML = '<div class="ln" role="img" aria-label="' + esc(label) + '">' + h + "</div><figcaption>" +
-    (up ? '<span style="--k:var(--bandline)">above: ' + name(up) + ", no direction</span>" : "") +
-    (down ? '<span style="--k:var(--pos)">below: argues for ' + esc(t.answer) + " (" + name(down) + ')</span><span style="--k:var(--neg)">below: argues against</span>' : "") +
-    (up && down ? '<b style="font-weight:400">same scale, % of the row’s total size</b>' : "") + "</figcaption>";
-  var cells = all(".k", $("strip"));
-  if (cells.length && cells[0].offsetTop !== cells[cells.length - 1].offsetTop) $("strip").firstChild.insertAdjacentHTML("beforeend", '<span style="flex:1000 1 0"></span>');
-}
 /* Cells are as wide as their token; what does not fit on a line wraps into a block with its labels repeated. */
-function blocks(t, avail, small) {
+function blocks(t, avail, small, part) {
   var measure = function (least, pad) {
     return t.tokens.map(function (w) { return Math.max(least, Math.ceil(ruler.measureText(w).width) + pad) + 2; });
   };
   var sum = function (a) { return a.reduce(function (x, y) { return x + y; }, 0); };
-  var ws = measure(38, 14), tight = small || sum(ws) > avail;
+  var ws = measure(38, 14), tight = small || part || sum(ws) > avail;
   if (tight) ws = measure(31, small ? 6 : 8);
   var wrap = function (limit) {
     var lines = [], line = [], s = 0;
     ws.forEach(function (w, i) {
+      if (part && (i < part[0] || i > part[1])) return;
       if (line.length && s + w > limit) { lines.push(line); line = []; s = 0; }
       line.push(i);
       s += w;
@@ -52,15 +23,49 @@ function blocks(t, avail, small) {
   if (lines.length > 1) while (limit > 80 && wrap(limit - 6).length === lines.length) limit -= 6;
   return { lines: wrap(limit), tight: tight };
 }
+/* All methods where they fit, else those that are chosen. */
+var MANY = 14;
+function rowMethods(t) { return M.length > MANY ? methodsOf(t).filter(function (m) { return shownMethods().indexOf(m) >= 0; }) : methodsOf(t); }
+/* A long text in bands, of whole sentences where there are such: first the share of each, then one of them word by word. */
+var LONG = 128, BAND = [24, 64], band = 0, bandOf = null;
+function bands(t) {
+  var found = [], from = 0;
+  t.tokens.forEach(function (w, i) {
+    var size = i + 1 - from, ends = /^[.!?…。！？]$/.test(w.replace(/[␣⏎]/g, ""));
+    if ((ends && size >= BAND[0]) || size >= BAND[1] || i === t.tokens.length - 1) { found.push([from, i]); from = i + 1; }
+  });
+  return found;
+}
+/* The part that holds a token: at first the one on which the methods part most. */
+function bandWith(list, i) {
+  return Math.max(0, list.findIndex(function (b) { return b[0] <= i && i <= b[1]; }));
+}
+function bandTable(t, ms, list, small) {
+  var h = '<div class="scroll bands"><table aria-label="Share of each part of the text under each method"><thead><tr><th scope="col">Tokens</th>' + list.map(function (b, k) {
+    return '<th scope="col"><button type="button" data-band="' + k + '" aria-pressed="' + (k === band) + '" title="' + esc(t.tokens.slice(b[0], b[0] + 6).join(" ")) + ' …">' + (b[0] + 1) + "–" + (b[1] + 1) + "</button></th>";
+  }).join("") + "</tr></thead><tbody>";
+  ms.forEach(function (m) {
+    var sh = shares(t, m), signed = t.methods[m].signed;
+    h += '<tr><th scope="row"><span class="gl">' + glyph(m) + "</span>" + esc(small ? INFO[m].short : INFO[m].label) + "</th>" + list.map(function (b, k) {
+      var v = sh.slice(b[0], b[1] + 1).reduce(function (x, y) { return x + y; }, 0), c = Math.min(1, Math.sqrt(Math.abs(v) / FULL)), r = Math.round(100 * Math.abs(v));
+      return '<td class="b ' + (signed ? "s" : "u") + (signed && v < 0 ? " m" : "") + (k === band ? " on" : "") + '" style="--v:' + c.toFixed(3) + '">' + (r === 0 ? "0" : (signed ? (v < 0 ? MINUS : "+") : "") + r) + "</td>";
+    }).join("") + "</tr>";
+  });
+  return h + '</tbody></table></div><p class="note sm">Shares of whole parts, for minus against where there is a direction. Choose a part to read it word by word; all exact values are in the table below.</p>';
+}
 function rows() {
-  var t = text(), box = $("rows"), small = phone(), ms = methodsOf(t), n = t.tokens.length, h = "";
+  var t = text(), box = $("rows"), small = phone(), ms = rowMethods(t), n = t.tokens.length, h = "";
   ruler.font = "450 " + (small ? 13 : 14) + "px " + getComputedStyle(document.body).fontFamily;
-  var b = blocks(t, box.clientWidth - (small ? 92 : 158), small);
+  var room = printing ? Math.min(PAPER - 46, box.clientWidth) : box.clientWidth;
   var gaps = t.spread.map(function (s, i) {
     return s == null ? 0 : s * Math.max.apply(0, ms.map(function (m) { return INFO[m].control ? 0 : Math.abs(shares(t, m)[i]); }));
   });
   var most = Math.max.apply(0, gaps) || 1, floor = gaps.slice().sort(function (x, y) { return y - x; })[Math.min(2, n - 1)];
+  var list = n > LONG ? bands(t) : [];
+  if (bandOf !== t) { bandOf = t; band = bandWith(list, gaps.indexOf(Math.max.apply(0, gaps))); }
+  var chosen = list[band], b = blocks(t, room - (small ? 92 : 158), small, chosen);
   var several = ms.filter(function (m) { return !INFO[m].control; }).length > 1;
+  if (chosen) h += bandTable(t, ms, list, small);
   b.lines.forEach(function (line) {
     h += "<table" + (b.tight ? ' class="tight"' : "") + (b.lines.length === 1 ? ' style="width:calc(100% + 4px)"' : "") +
       ' role="grid" aria-label="Text under each method, tokens ' + (line[0] + 1) + " to " + (line[line.length - 1] + 1) + '"><tbody>';
@@ -89,13 +94,15 @@ function disagreement(t, line, gaps, most, floor) {
 function row(t, m, line, small, gap) {
   var sh = shares(t, m), signed = t.methods[m].signed;
   var most = scale === "row" ? Math.max.apply(0, sh.map(Math.abs)) || 1 : FULL;
+  /* Where no token has a tenth of the row, whole percents would all be 0 or 1. */
+  var digits = Math.max.apply(0, sh.map(Math.abs)) < 0.1 ? 1 : 0;
   var h = "<tr" + (gap ? ' class="gp"' : "") + '><th scope="row"><span class="gl">' + glyph(m) + "</span>" + esc(small ? INFO[m].short : INFO[m].label) +
     "<small>" + esc(INFO[m].sub) + "</small></th>";
   line.forEach(function (i) {
-    var v = sh[i], c = Math.min(1, Math.sqrt(Math.abs(v) / most)), r = Math.round(100 * Math.abs(v)), against = signed && v < 0;
+    var v = sh[i], c = Math.min(1, Math.sqrt(Math.abs(v) / most)), r = fix(100 * Math.abs(v), digits), against = signed && v < 0;
     h += '<td class="c ' + (signed ? "s" : "u") + (against ? " m" : "") + (t.special[i] ? " sp" : "") + '" style="--v:' + c.toFixed(3) +
       '" tabindex="-1" data-m="' + M.indexOf(m) + '" data-i="' + i + '"><span class="t">' + tok(t.tokens[i]) + '</span><span class="n">' +
-      (r === 0 ? "0" : (signed ? (against ? MINUS : "+") : "") + r) + "</span></td>";
+      (+r === 0 ? "0" : (signed ? (against ? MINUS : "+") : "") + r) + "</span></td>";
   });
   return h + "</tr>";
 }
@@ -153,7 +160,7 @@ function startTexts() {
   });
   box.addEventListener("focusout", hideTip);
   box.addEventListener("keydown", function (e) {
-    var c = cellOf(e), ms = methodsOf(text());
+    var c = cellOf(e), ms = rowMethods(text());
     if (!c) return;
     if (e.key === "Escape") { hideTip(); return; }
     var i = +c.dataset.i, at = ms.indexOf(M[+c.dataset.m]);
@@ -167,6 +174,17 @@ function startTexts() {
     var next = box.querySelector('.c[data-m="' + M.indexOf(ms[at]) + '"][data-i="' + i + '"]');
     if (next) { e.preventDefault(); next.focus(); }
   });
-  all("[data-scale]").forEach(function (b) { b.onclick = function () { scale = b.dataset.scale; press(b, "data-scale"); rows(); legend(); }; });
-  listeners.push(function () { strip(); rows(); legend(); values(); $("h-text").textContent = text().heading; });
+  box.addEventListener("click", function (e) {
+    var b = e.target.closest("[data-band]");
+    if (!b) return;
+    band = +b.dataset.band;
+    rows();
+    box.querySelector('[data-band="' + band + '"]').focus();
+  });
+  switches("data-scale", function (value) { scale = value; rows(); legend(); });
+  if (M.length > MANY) setListeners.push(rows);
+  listeners.push(function () {
+    strip(); rows(); legend(); values();
+    $("h-text").textContent = $("toc-text").textContent = text().heading;
+  });
 }

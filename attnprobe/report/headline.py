@@ -1,0 +1,139 @@
+"""The claim at the top: two badges, one for each of the page's two rules, the sentence, and its numbers.
+
+A verdict (explains, misleads, undecided) comes from the judgement, `holds_up` from the tables; here nothing is judged.
+"""
+
+import re
+from typing import Any
+
+import pandas as pd
+
+from attnprobe.appearance import NARROW_SPACE, percent
+from attnprobe.comparison import Comparison
+from attnprobe.finding import Finding, findings, raises
+from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
+from attnprobe.report.sides import row
+
+BADGES = {
+    "attention": {"yes": "Attention holds up here", "no": "Attention does not hold up here", "open": "Open here"},
+    "removal": {"yes": "Some methods hold up here", "no": "No method holds up here", "open": "Open here"},
+    "agreement": {
+        "yes": "Attention agrees with removal here",
+        "no": "Attention runs against removal here",
+        "open": "Open here",
+    },
+}
+EXPLAINS_HERE = {
+    EXPLAINS: "Attention explains here",
+    MISLEADS: "Attention misleads here",
+    UNDECIDED: "Undecided here",
+}
+OF_MOST = {
+    EXPLAINS: "Attention explains most of these",
+    MISLEADS: "Attention misleads on most of these",
+    UNDECIDED: "Mostly undecided here",
+    "": "Mixed verdicts here",
+}
+# What the judgement's verdict is on the scale of the other rule, for what speaks on the other side, and for its colour.
+SIDE = {EXPLAINS: "yes", MISLEADS: "no", UNDECIDED: "open", "": "open"}
+OF_ONE = {
+    EXPLAINS: "Attention explains this prediction",
+    MISLEADS: "Attention misleads on this prediction",
+    UNDECIDED: "Whether attention explains this prediction is undecided",
+}
+
+
+def headline(comparison: Comparison) -> dict[str, Any]:
+    """badge and verdict (its colour), badges (text, colour, question), headline and lede.
+
+    With verdicts of raw attention these lead, and the test by removal stands beside them; else removal leads.
+    """
+    found = next((f for f in findings(comparison) if f.topic in BADGES), None)
+    removal = _badge(comparison, found)
+    head, rest = halves(found.claim) if found else ("What each method says of this prediction", "")
+    side = found.verdict if found else "open"
+    badges = [{"text": removal, "kind": side, "asks": "by removal"}]
+    said = {"badge": removal, "verdict": side, "headline": head, "lede": rest, "badges": badges}
+    judged = comparison.verdicts
+    mine = judged[judged.method == "raw_attention"] if len(judged) else judged
+    if mine.empty:
+        return said
+    kind = _verdict(comparison, mine)
+    text = (EXPLAINS_HERE if len(comparison.studies) == 1 else OF_MOST)[kind]
+    first = {"text": text, "kind": SIDE[kind], "asks": "by what acts"}
+    beside = badges if found and found.topic == "attention" else []
+    claim, numbers = _of_one(mine, kind, found) if len(comparison.studies) == 1 else _of_many(mine)
+    too = "" if found is None or not beside else rest if head in claim else _set(found.claim)
+    return said | {
+        "badge": text,
+        "verdict": SIDE[kind],
+        "badges": [first, *beside],
+        "headline": claim,
+        "lede": f"{numbers} {too}".strip(),
+    }
+
+
+def _verdict(comparison: Comparison, mine: pd.DataFrame) -> str:
+    """The verdict of a text; of a set the one that more than half of the texts have, else empty.
+
+    "explains" and "misleads" only where that is sure by the interval: they are claims.
+    """
+    if len(comparison.studies) == 1:
+        return str(mine.iloc[0].verdict)
+    shares = comparison.verdict_shares
+    shares = shares[shares.method == "raw_attention"]
+    most = shares[(shares.low > 0.5) | ((shares.verdict == UNDECIDED) & (shares.share > 0.5))].verdict
+    return str(most.iloc[0]) if len(most) else ""
+
+
+def _of_one(mine: pd.DataFrame, kind: str, found: Finding | None) -> tuple[str, str]:
+    """The sentence of one text; undecided, it says first what removal decided."""
+    claim = OF_ONE[kind]
+    if kind == UNDECIDED and found is not None and found.topic == "attention" and found.verdict != "open":
+        claim = f"{halves(found.claim)[0]}; whether it explains this prediction is undecided"
+    return claim, _share(mine, "The tokens that it puts first have", "of the effect that the best ones have")
+
+
+def _of_many(mine: pd.DataFrame) -> tuple[str, str]:
+    n = {kind: int((mine.verdict == kind).sum()) for kind in VERDICTS}
+    claim = f"Attention explains {n[EXPLAINS]} of {len(mine)} predictions and misleads on {n[MISLEADS]}"
+    stays = "stays" if n[UNDECIDED] == 1 else "stay"
+    rest = f"{n[UNDECIDED]} {stays} undecided. " if n[UNDECIDED] else ""
+    share = _share(mine, "The tokens that it puts first have on average", "of the effect that the best ones have")
+    return claim, rest + share
+
+
+def _share(mine: pd.DataFrame, start: str, of: str) -> str:
+    """How much of the effect its first tokens have, beside tokens drawn at random."""
+    quality, random = mine.quality.mean(), mine.random.mean()
+    if pd.isna(quality):
+        return ""
+    beside = "" if pd.isna(random) else f"; tokens drawn at random, {percent(random, 0)}"
+    return f"{start} {percent(quality, 0)} {of}{beside}."
+
+
+def _badge(comparison: Comparison, first: Finding | None) -> str:
+    if first is None:
+        return "Nothing to judge here"
+    taken, alone = row(comparison, "comprehensiveness"), row(comparison, "sufficiency")
+    if first.topic == "attention" and first.verdict != "yes" and taken is not None and raises(taken):
+        return "Attention points the other way here" if first.verdict == "no" else "Open: it may point the other way"
+    if first.topic == "attention" and first.verdict == "open" and alone is not None and alone.holds_up == "no":
+        return "One test open, one against attention"
+    return BADGES[first.topic][first.verdict]
+
+
+def halves(claim: str) -> tuple[str, str]:
+    """A claim cut at its colon, each half with a capital.
+
+    >>> halves("It stays open: a test says so.")
+    ('It stays open', 'A test says so.')
+    """
+    head, _, rest = _set(claim).rstrip(".").partition(": ")
+    return head, rest[:1].upper() + rest[1:] + "." if rest else ""
+
+
+def _set(claim: str) -> str:
+    """With narrow spaces and signs as people set them."""
+    claim = re.sub(r"(\d)%", rf"\1{NARROW_SPACE}%", claim).replace("'", "’")
+    return claim.replace("leave-one-out", "leave\u2011one\u2011out")

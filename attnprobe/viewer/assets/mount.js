@@ -1,0 +1,112 @@
+/* A viewer in an element: its controls, its state, and what is drawn when something is chosen. */
+var FRAME = '<div class="av"><div class="ctrl"></div><div class="hg"><div class="ovpart"><div class="mh"><span>Layer (down) × head (across)</span><button type="button" class="large" aria-pressed="false">Enlarge</button></div><p class="note sm ovs"></p><div class="ovbox"></div><div class="ovleg"></div><details class="cardbox" open><summary>The head in numbers</summary><dl class="hc"></dl></details></div>' +
+  '<div class="rest"><div class="two"><div class="mid"><figure class="mapbox"><figcaption class="mh mapt"></figcaption><p class="note sm maps"></p><div class="map"></div><p class="now mnow" aria-live="polite"></p><div class="mapleg"></div></figure></div>' +
+  '<div class="side"><figure class="picbox" hidden><figcaption class="mh pict"></figcaption><p class="note sm picnote"></p><div class="picwho seg"></div><div class="pic"></div></figure>' +
+  '<figure class="arcbox"><figcaption class="mh"><span>Arcs</span><button type="button" class="cols" aria-pressed="false">Two columns</button></figcaption><p class="note sm arcs"></p><div class="arc"></div><p class="now anow" aria-live="polite"></p></figure></div></div><div class="cellbox"></div></div></div><p class="note sm foot"></p></div>';
+function option(value, label, on) { return '<option value="' + esc(value) + '"' + (on ? " selected" : "") + ">" + esc(label) + "</option>"; }
+function choice(name, label, options) { return options.length < 2 ? "" : '<label><span>' + label + '</span><select data-set="' + name + '">' + options.join("") + "</select></label>"; }
+function controls(V) {
+  var st = V.state, s = stackOf(V), special = s.layers.some(function (l) { return sideOf(V, l, "k").special.length; });
+  var pick = function (name, pairs) { return pairs.map(function (p) { return option(p[0], p[1], String(st[name]) === String(p[0])); }); };
+  find(V, ".ctrl").innerHTML = choice("stack", "Stack", pick("stack", V.data.stacks.map(function (x, i) { return [i, x.name]; }))) +
+    choice("show", "Heads by", pick("show", [["maps", "Their maps"]].concat(scoresKnown(V).map(function (f) { return [f.name, f.label]; })))) +
+    choice("measure", "Scale by", pick("measure", known(V).map(function (m) { return [m, MEASURES[m].label]; }))) +
+    choice("full", "Full colour", pick("full", [["all", st.measure === "weight" ? "at 100 %, all heads alike" : "at the largest of all heads"], ["head", "at the largest of each head"]].concat(MEASURES[st.measure].signed ? [] : [["contrast", "each head from least to most"]]))) +
+    (special ? choice("special", "Special tokens", pick("special", [["shown", "Shown"], ["hidden", "Left out"], ["shares", "Left out, rows stretched"]])) : "") +
+    '<label><span>Hide below</span><input type="range" min="0" max="10" step="1" value="' + V.state.cut + '" aria-label="Hide numbers below this share of full colour" data-cut><output>' + cutWords(V) + "</output></label>";
+  all(V, "[data-set]").forEach(function (e) { e.onchange = function () { set(V, e.dataset.set, e.value); }; });
+  find(V, "[data-cut]").oninput = function () { st.cut = +this.value; st.threshold = CUTS[st.cut]; find(V, "output").textContent = cutWords(V); drawHead(V); };
+}
+var CUTS = [0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8];
+function cutWords(V) {
+  if (!V.state.threshold) return "nothing";
+  return V.state.measure === "weight" && V.state.full === "all" ? short(CUTS[V.state.cut]) : short(CUTS[V.state.cut]) + " of full colour";
+}
+function set(V, name, value) {
+  var st = V.state, active = V.root.activeElement && V.root.activeElement.dataset.set;
+  st[name] = name === "stack" ? +value : value;
+  if (name === "stack") openStack(V);
+  if (name !== "special") { controls(V); overview(V); }
+  drawHead(V);
+  if (active && find(V, '[data-set="' + active + '"]')) find(V, '[data-set="' + active + '"]').focus();
+}
+function drawHead(V) {
+  drawMap(V);
+  drawArcs(V);
+  drawCard(V);
+  find(V, ".foot").textContent = [V.data.rounding].concat(V.data.notes).join(" ");
+}
+/* A stack opens on its sharpest head of the last layer; on full colour for all where some head needs it. */
+function openStack(V) {
+  var s = stackOf(V), st = V.state, l = s.layers[s.layers.length - 1], value = function (h) { var v = scoreAt(V, h, "spread"); return v == null ? 2 : v; };
+  st.layer = s.layers.length - 1;
+  st.head = 0;
+  l.heads.forEach(function (h, i) { if (value(h) < value(l.heads[st.head])) st.head = i; });
+  st.q = 0;
+  st.k = -1;
+  st.pinned = false;
+  st.full = s.scale.peak >= 0.25 ? "all" : "head";
+  if (known(V).indexOf(st.measure) < 0) st.measure = "weight";
+  if (st.show !== "maps" && !scoresKnown(V).some(function (f) { return f.name === st.show; })) st.show = "maps";
+}
+/* Another text: the head that was chosen stays where the new text has it too. */
+function open(V, data) {
+  var turn = (V.turn = (V.turn || 0) + 1), first = !V.data, st = V.state;
+  V.ready = unpack(data.bytes).then(function (bytes) {
+    if (turn !== V.turn) return V;
+    if (V.data) forget(V.data);
+    V.data = data;
+    V.bytes = bytes;
+    V.facts = V.options.score_facts || data.score_facts || [];
+    st.q = 0;
+    st.k = -1;
+    st.pinned = false;
+    var layer = st.layer, head = st.head, full = st.full;
+    st.stack = Math.min(st.stack, data.stacks.length - 1);
+    openStack(V);
+    if (!first && stackOf(V).layers[layer] && stackOf(V).layers[layer].heads[head]) { st.layer = layer; st.head = head; st.full = full; }
+    if (first && data.open) goTo(V, data.open);
+    controls(V);
+    redraw(V);
+    V.host.dataset.ready = "yes";
+    return V;
+  }).catch(function (error) { find(V, ".av").innerHTML = '<p class="note">The maps could not be unpacked (' + esc(error.message) + "). A browser of 2023 or later is needed.</p>"; throw error; });
+}
+/* What was computed for a text is not kept when another is shown. */
+function forget(data) {
+  data.stacks.forEach(function (s) { delete s.largest; s.layers.forEach(function (l) { l.heads.forEach(function (h) { delete h.kept; }); }); });
+}
+/* The head that was asked for: group, layer, head by their numbers. */
+function goTo(V, where) {
+  V.state.stack = where[0];
+  openStack(V);
+  stackOf(V).layers.forEach(function (l, i) { l.heads.forEach(function (h, j) { if (l.layer === where[1] && h.head === where[2]) { V.state.layer = i; V.state.head = j; } }); });
+}
+function redraw(V) {
+  theme(V);
+  overview(V);
+  drawHead(V);
+}
+function mount(element, data, options) {
+  var host = element.attachShadow ? element : null, V = { host: element, options: options || {}, state: { stack: 0, layer: 0, head: 0, show: "maps", measure: "weight", special: "shown", threshold: 0, cut: 0, full: "all", columns: "one", large: false, q: 0, k: -1 } };
+  V.root = host.shadowRoot || host.attachShadow({ mode: "open" });
+  V.root.innerHTML = "<style>" + STYLES + "</style>" + FRAME;
+  startOverview(V);
+  if (innerWidth <= 760) find(V, ".cardbox").open = false;
+  find(V, ".large").onclick = function () { V.state.large = !V.state.large; this.setAttribute("aria-pressed", V.state.large); find(V, ".hg").classList.toggle("wide", V.state.large); overview(V); };
+  find(V, ".cols").onclick = function () { V.state.columns = V.state.columns === "two" ? "one" : "two"; this.setAttribute("aria-pressed", V.state.columns === "two"); drawArcs(V); };
+  var again = function () { if (V.bytes) redraw(V); };
+  matchMedia("(prefers-color-scheme:dark)").addEventListener("change", again);
+  matchMedia("print").addEventListener("change", again);
+  new MutationObserver(again).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  open(V, data);
+  element.attnprobe = { show: function (next) { open(V, next); return V.ready; }, redraw: again, state: V.state, weights: function (s, l, h) { return mapOf(V, V.data.stacks[s], V.data.stacks[s].layers[l], h, "weight"); },
+    colours: function (numbers, measure, most) { return numbers.map(colourOf(V, measure, { low: 0, most: most })); } };
+  return element.attnprobe;
+}
+/* In a frame of a notebook: the frame gets as high as the page, where the notebook lets it. */
+function fit() {
+  var grow = function () { try { window.frameElement.style.height = document.documentElement.offsetHeight + "px"; } catch (error) { /* another origin: the height that was given stays */ } };
+  if (window.parent !== window && window.ResizeObserver) new ResizeObserver(grow).observe(document.body);
+}
+window.attnprobe_viewer = { mount: mount, fit: fit };
