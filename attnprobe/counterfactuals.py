@@ -35,7 +35,6 @@ def other_attention(
     """
     with Meter() as meter:
         (one,) = asked(model, example, target)
-        _check_whole(one)
         outcome = counterfactual_attention(model, example, target, eps=eps, of="mean", how=how, seed=seed)
         (found,) = outcome.found
         (before, own), (after, other) = (_measured(one, found, edited) for edited in (False, True))
@@ -74,18 +73,6 @@ def other_attention(
         backward_passes=meter.backward,
         seconds=meter.seconds,
     )
-
-
-def _check_whole(one: Asked) -> None:
-    """`InputError` where rows of one map lie in several parts, of which the search would move the first alone."""
-    last = one.stack.n_layers - 1
-    capture = one.model.capture(one.example, keep=Keep.of("weights", layers=[last], **one.where))
-    n = len([site for site in capture.select(one.stack.name, one.stack.kind) if site.place.layer == last])
-    if n > 1:
-        raise InputError(
-            f"layer {last} of {one.model.name} lays its attention out in {n} parts; another attention is looked for "
-            "only where a map is in one piece"
-        )
 
 
 def _measured(one: Asked, found: Found, edited: bool) -> tuple[tuple[float, float], Float[Tensor, " key"]]:

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attnprobe.errors import InputError, nearest
+from attnprobe.placing import placed
 
 DPI = 200
 # What would differ from run to run, or with the version of matplotlib.
@@ -62,8 +63,8 @@ def save(figure: Any, *paths: str | Path, dpi: int = DPI) -> list[Path]:
 def _write(figure: Figure, place: Path, dpi: int) -> None:
     kind = place.suffix.lower()[1:]
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(place, format=kind, dpi=dpi, bbox_inches="tight", metadata=_METADATA[kind])
+        more: dict[str, Any] = {"bbox_inches": "tight", "metadata": _METADATA[kind]}
+        placed(place, lambda new: figure.savefig(new, format=kind, dpi=dpi, **more))
     except OSError as error:
         raise InputError(f"{place} cannot be written ({error.strerror}); choose another place") from error
 

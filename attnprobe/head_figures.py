@@ -120,6 +120,9 @@ def _head_map(axes: Axes, profile: HeadProfile, frame: pd.DataFrame, name: str) 
     mine = (profile.heads["stack"] == frame["stack"].iloc[0]) & (profile.heads["kind"] == frame["kind"].iloc[0])
     even = profile.chance_of(name)[mine.to_numpy()]
     notes = [f"chance {said([float(even.mean()) / 10.0**power])[0]}"] if np.isfinite(even).all() else []
+    known = int((~np.isnan(profile.values[name][:, mine.to_numpy()])).any(1).sum())
+    if told.form != "probe" and known < profile.n_examples:
+        notes += [f"{known} of {profile.n_examples} examples"]
     notes += [f"scale from {said([least])[0]}, not 0"] * close
     factor = f", times 10{_raised(power)}" * bool(power)
     lines = [*textwrap.wrap(titled(profile, name) + factor, 30), *notes]

@@ -25,7 +25,7 @@ from attnprobe.cli.inspecting import inspect
 from attnprobe.cli.mechanisms import mechanisms
 from attnprobe.cli.methods import methods
 from attnprobe.cli.metrics import metrics
-from attnprobe.cli.output import tell
+from attnprobe.cli.output import show_everything, tell
 from attnprobe.cli.report import report
 from attnprobe.cli.study_file import every_study, fill_from_file
 from attnprobe.cli.swap import swap
@@ -55,6 +55,7 @@ app.register_install_completion_command(help="Let bash, zsh or fish complete com
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (default: those of the process) and give its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    show_everything()
     try:
         # A study file may hold several reports: one that cannot be made does not keep the others from it.
         codes: list[int] = []

@@ -108,11 +108,12 @@ def _card(
 
 def show(card: "HeadCard") -> None:
     """The card as tables with headings."""
+    from attnprobe.heads.spoken import said
+
     show_note(f"head {card.head} of {card.model}")
     rows = card.looks()
-    lines = [
-        [printable(q), printable(k), f"{w:.3g}"] for q, k, w in zip(rows["query"], rows.key, rows.weight, strict=True)
-    ]
+    weights = said(rows.weight.tolist())
+    lines = [[printable(q), printable(k), w] for q, k, w in zip(rows["query"], rows.key, weights, strict=True)]
     left = [] if len(lines) <= MOST_QUERIES else [[f"… {len(lines) - MOST_QUERIES} more", "", ""]]
     _part("where it looks", ["from", "most to", "weight"], lines[:MOST_QUERIES] + left, words=2)
     differ = card.scores[card.scores.differs]

@@ -1,15 +1,26 @@
 """The options that commands share, in the groups under which --help shows them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
-AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
+
+def whole(_: Any, tokens: Sequence[Token]) -> int:
+    """A whole number as typed; 1.5 is refused, not rounded."""
+    word = tokens[0].value
+    try:
+        return int(word)
+    except ValueError as error:
+        raise ValueError(f'unable to convert "{word}" into int; give a whole number') from error
+
+
+AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1), converter=whole)]
 Flag = Annotated[bool, Parameter(show_default=False)]
-NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
+NotNegative = Annotated[int, Parameter(validator=Number(gte=0), converter=whole)]
 
 READ = Group.create_ordered("What to read")
 EXPLAIN = Group.create_ordered("What to explain")

@@ -1,5 +1,6 @@
 """What commands print: results on stdout, messages on stderr."""
 
+import io
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,13 @@ WIDEST = 120
 def tell(message: str) -> None:
     """A message to the person, apart from the results."""
     print(message, file=sys.stderr, flush=True)
+
+
+def show_everything() -> None:
+    """Letters that the terminal's encoding lacks (LANG=C) are written as escapes, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def shown(path: Path) -> str:

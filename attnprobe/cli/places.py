@@ -1,6 +1,6 @@
 """Where a command's files go: checked before any work, written at its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,18 @@ def check_folder(out: Path) -> None:
     there = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not there.is_dir():
         raise InputError(f"{out} cannot be made: {there} is a file; choose another place")
+
+
+def check_kept(inputs: Iterable[Path | None], outputs: Iterable[Path], tables: Path | None = None) -> None:
+    """`InputError` where a file that is read would be written over.
+
+    tables: a folder into which tables of many names go; no file that is read may lie in it.
+    """
+    read = [path for path in inputs if path is not None]
+    new = {path.resolve() for path in outputs}
+    for path in read:
+        if path.resolve() in new or (tables is not None and path.resolve().parent == tables.resolve()):
+            raise InputError(f"{path} is read, and what is written would take its place; choose another --out")
 
 
 def written(out: Path, write: Callable[[], Any]) -> str:

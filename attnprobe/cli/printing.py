@@ -27,7 +27,9 @@ def emit(
     holds.
     """
     if format == "json":
-        print(json.dumps(plain(found()), indent=2, ensure_ascii=False, allow_nan=False))
+        # Where the terminal is no Unicode, JSON has escapes of its own.
+        ascii_only = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+        print(json.dumps(plain(found()), indent=2, ensure_ascii=ascii_only, allow_nan=False))
     elif format == "csv":
         print(as_csv((rows or found)()), end="")
     else:

@@ -51,9 +51,25 @@ def report(
     from attnprobe.cli.texts import read_texts
 
     given = read_texts(texts)
+    check_inputs_kept(out, page, texts, study)
     if study.save_config is not None:
         check_study_file(study.save_config)
     asked: dict[str, Any] = {"target": target, "methods": methods, "page": page, "run": run}
     make_page(Job(model=model, texts=given, truncate=texts.truncate, out=out, invocation=invocation, **asked))
     if study.save_config is not None:
         save_study(study.save_config, model, out, (texts, *asked.values()))
+
+
+def check_inputs_kept(out: Path, page: PageOptions, texts: TextOptions, study: StudyOptions) -> None:
+    """`InputError` where the report, its tables or the saved study would be written over a file that is read."""
+    from attnprobe.cli.places import check_kept
+    from attnprobe.cli.surroundings import quiet
+
+    with quiet():
+        from attnprobe.report.formats.names import FOLDERS, chosen_formats, places
+
+        asked = places(out, chosen_formats(page.format, out))
+    folders = [path.with_suffix("") if name == "html" else path for name, path in asked.items()
+               if name in ("html", *FOLDERS)]  # fmt: skip
+    saved = [] if study.save_config is None else [study.save_config]
+    check_kept([texts.file, study.config], [*asked.values(), *saved], folders[0] if folders else None)

@@ -79,7 +79,11 @@ def _yaml(text: str, file: Path) -> Any:
     except ImportError as error:
         raise InputError(f"{file} needs PyYAML, which is not installed; write the study as .toml") from error
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
+        json.dumps(found, default=str, skipkeys=True)
+        return found
+    except ValueError as error:  # of a value that holds itself
+        raise InputError(f"the study file {file} cannot be read: an alias in it stands for what holds it") from error
     except yaml.YAMLError as error:
         raise InputError(f"the study file {file} cannot be read: {' '.join(str(error).split())}") from error
 
@@ -129,7 +133,18 @@ def _of_kind(name: str, value: Any, hint: Any, file: Path) -> Any:
         raise InputError(f"{file}: {name} takes one value, got a list of {len(value)}")
     if many and not isinstance(value, list):
         value = [value]
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, list | dict) or one is None:
+            raise InputError(f"{file}: {name} takes values, got {_word(one)!r} among them")
+        if isinstance(one, float) and _is_whole(hint):
+            raise InputError(f"{file}: {name} is a whole number, got {one}")
     return value
+
+
+def _is_whole(hint: Any) -> bool:
+    """Whether an option takes whole numbers alone, so that 1.5 is not rounded without a word."""
+    kinds = [kind for one in (hint, *get_args(hint)) for kind in (one, *get_args(one))]
+    return int in kinds and float not in kinds and str not in kinds
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

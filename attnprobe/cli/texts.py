@@ -45,9 +45,11 @@ def _check_file(file: Path) -> None:
 
 def _texts_of_line(texts: list[str]) -> list[str]:
     for number, text in enumerate(texts, start=1):
+        which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
         if not text.strip():
-            which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
             raise InputError(f"{which} is empty; give at least one word with --text")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(f"{which} is not text in UTF-8; give it in UTF-8, or in a file with --file")
     return texts
 
 

@@ -101,11 +101,16 @@ class Asked:
         return tuple(check_layer(number, self.stack.n_layers) for number in numbers)
 
     def sites(self, layers: Sequence[int], *tensors: str) -> list[Site]:
-        """The sites of some layers with the named tensors; `InputError` where a layer keeps windows or images apart."""
+        """The sites of some layers with the named tensors; `InputError` where a layer has its map in parts."""
         keep = Keep.of(*tensors, layers=list(layers), **self.where)
         found = self.model.capture(self.example, keep=keep).select(self.stack.name, self.stack.kind)
         refuse_parts(self.model, found)
-        by_layer = {site.place.layer: site for site in found if not site.place.part}
+        by_layer = {site.place.layer: site for site in found}
+        if len(by_layer) < len(found):
+            raise InputError(
+                f"{self.model.name} lays the attention of a layer out in several parts ({len(found)} for "
+                f"{len(by_layer)} layers); this asks for maps that are in one piece"
+            )
         return [by_layer[number] for number in layers]
 
     def answers(self, rows: Sequence[Row], progress: str = "") -> list[Answer]:

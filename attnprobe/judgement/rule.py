@@ -89,7 +89,8 @@ def _why(call: str | None, miss: float, order: float, top: float, thresholds: Th
     pairs = f"puts units that act above idle ones in {order:.0%} of the pairs"
     if call == MISLEADS:
         return f"its first unit has {top:.0%} of the largest effect, and it {pairs}"
-    units = f"its first units miss {miss:.0%} of the effect of the best"
+    # Adding 0 makes a rounded -0 a 0.
+    units = f"its first units miss {round(miss, 2) + 0.0:.0%} of the effect of the best"
     if call == EXPLAINS or miss > thresholds.miss:
         return f"{units}, and it {pairs}"
     return f"it {pairs} only"

@@ -12,6 +12,7 @@ from attnprobe.capture import Capture
 from attnprobe.errors import CaptureError, InputError
 from attnprobe.heads.addresses import Head, heads_named, is_pair
 from attnprobe.models.model import Model
+from attnprobe.placing import placed_text
 from attnprobe.target import as_target
 from attnprobe.viewer.facts import facts, score_facts
 from attnprobe.viewer.markup import frame, page
@@ -38,11 +39,10 @@ class View:
         return frame(self.html, self.title, self.height)
 
     def save(self, path: str | Path) -> Path:
-        """Write one self-contained page; `InputError` where that cannot be done."""
+        """Write one self-contained page, whole or not at all; `InputError` where that cannot be done."""
         path = Path(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.html, encoding="utf-8", errors="replace", newline="\n")
+            placed_text(path, self.html)
         except OSError as error:
             raise InputError(f"the view cannot be written to {path}: {error.strerror}; choose another place") from error
         return path

@@ -100,10 +100,12 @@ def test_scores_of_fewer_texts_than_all_say_of_how_many(found):
     rows = {row["score"]: row for row in top_table(found, 2)}
     assert {head["n"] for head in rows["same_sentence"]["heads"]} == {"n=1"}
     assert {head["n"] for head in rows["entropy"]["heads"]} == {""}
+    titles = [axes.get_title(loc="left") for axes in head_maps(found, ["same_sentence", "entropy"]).axes]
+    assert ["of 6 examples" in title for title in titles if title] == [True, False]
 
 
 def test_the_page_lists_the_texts_and_says_which_maps_are_drawn(found, sentiment, tmp_path):
-    captures = [sentiment.capture(text) for text in TEXTS[:2]]
+    captures = [sentiment.capture(sentiment.example(text)) for text in TEXTS[:2]]
     page = write_desk(found, tmp_path / "desk", captures=captures, k=2)[-1].read_text(encoding="utf-8")
     assert all(text in page for text in TEXTS) and "Maps of 2 of 6 texts" in page and "n=1" in page
     assert HeadProfile.load(tmp_path / "desk").texts == tuple(TEXTS)
@@ -112,7 +114,7 @@ def test_the_page_lists_the_texts_and_says_which_maps_are_drawn(found, sentiment
 
 def test_a_picture_of_a_score_without_a_number_gives_the_reason(found, sentiment):
     with pytest.raises(InputError, match=r"coverage.*cross-attention"):
-        top_heads(found, "coverage", sentiment.capture(TEXTS[0]))
+        top_heads(found, "coverage", sentiment.capture(sentiment.example(TEXTS[0])))
 
 
 def test_without_effects_no_unit_and_no_target_is_claimed(sentiment):

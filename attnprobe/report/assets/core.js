@@ -24,7 +24,7 @@ function glyph(m) {
 function text() { return D.texts[now]; }
 /* Shares of a row: each score over the sum of all sizes. */
 function shares(t, m) {
-  if (!t.shares) t.shares = {};
+  if (!t.shares) t.shares = Object.create(null);
   if (!t.shares[m]) {
     var s = t.methods[m].scores.reduce(function (a, v) { return a + Math.abs(v); }, 0) || 1;
     t.shares[m] = t.methods[m].scores.map(function (v) { return v / s; });

@@ -8,6 +8,8 @@ function cfStrip() {
   var label = isPicture(now) ? "" : ' role="img" aria-label="' + esc("The model’s own attention above each word: " + top(f.own) + ". Another attention below: " + top(f.other) + ".") + '"';
   box.innerHTML = '<div class="ln"' + label + ">" +
     (cfPanels(t, f, most) || (long ? cfBars(t, f, most) : cfWords(t, f, most))) + "</div><figcaption>" + (isPicture(now) ? "" : '<span class="own">above: the model’s own attention</span><span class="oth">below: another attention</span>') + '<b style="font-weight:400">same scale, % of the weight</b></figcaption>';
+  var cells = all(".k", box);
+  if (cells.length && cells[0].offsetTop !== cells[cells.length - 1].offsetTop) box.firstChild.insertAdjacentHTML("beforeend", '<span style="flex:1000 1 0"></span>');
 }
 /* Two pictures where tokens are patches. */
 function cfPanels(t, f, most) {

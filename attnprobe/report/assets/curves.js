@@ -29,7 +29,7 @@ function curveAxes(f) {
   return C.ticks.map(function (v) {
     return '<path d="M' + f.L + " " + f.Y(v) + "H" + (f.W - f.R) + '" stroke="var(--hair)"/><text x="' + (f.L - 6) + '" y="' + (f.Y(v) + 4) + '" text-anchor="end">' + (C.probability ? 100 * v : fix(v, 1)) + "</text>";
   }).join("") + [0, 0.5, 1].map(function (s) {
-    return '<text x="' + f.X(s) + '" y="' + (f.H - 6) + '" text-anchor="' + (s === 1 ? "end" : s ? "middle" : "start") + '">' + 100 * s + "</text>";
+    return '<text x="' + f.X(s) + '" y="' + (f.H - 6) + '" text-anchor="' + (s === 1 ? "end" : "middle") + '">' + 100 * s + "</text>";
   }).join("");
 }
 function curveFigure(f, m, axes) {
@@ -41,7 +41,7 @@ function curveFigure(f, m, axes) {
     ", from " + curveSay(line.mean[0]) + " to " + curveSay(line.mean[mid]) + " at 20 % of the tokens. Mean height " + area[m] + (random ? "; random orders " + random : "") + (best ? "; best order found " + best : "") +
     '. Arrow keys step through the curve.">' + axes + '<path class="rb" d="' + curveArea(f, K.random) + '" fill="var(--band)" opacity=".85"/>' +
     (K.random ? '<path d="' + curvePath(f, K.random.mean) + '" fill="none" stroke="var(--bandline)"/>' : "") +
-    (K.best ? '<path class="ob" d="' + curveArea(f, K.best) + '" fill="var(--ink)" opacity=".1"/><path d="' + curvePath(f, K.best.mean) + '" fill="none" stroke="var(--ink)" stroke-width="1.5" stroke-dasharray="1.5 3" stroke-linecap="round"/>' : "") +
+    (K.best ? '<path class="ob" d="' + curveArea(f, K.best) + '" fill="var(--ink)" opacity=".05"/><path d="' + curvePath(f, K.best.mean) + '" fill="none" stroke="var(--ink)" stroke-width="1.5" stroke-dasharray="1.5 3" stroke-linecap="round"/>' : "") +
     '<path d="' + curveArea(f, line) + '" fill="' + colour(m) + '" opacity=".16"/><path d="' + curvePath(f, line.mean) + '" fill="none" stroke="' + colour(m) +
     '" stroke-width="2.6" stroke-linejoin="round"' + (INFO[m].filled ? "" : ' stroke-dasharray="5 2.5"') + '/><g class="hair"></g></svg></figure>';
 }
@@ -61,7 +61,7 @@ function curveKey(K) {
   var several = D.texts.length > 1, sure = Object.keys(K.methods).some(function (m) { return K.methods[m].low[0] != null; });
   $("ckey").innerHTML = "<span>" + line('stroke="var(--ink)" stroke-width="2.6"') + "this method" + (sure ? ", shaded: 95" + NB + "% interval" : "") + "</span>" +
     (K.random ? "<span>" + band('fill="var(--band)"', 'stroke="var(--bandline)"') + "random orders: mean and middle 90" + NB + "%</span>" : "") +
-    (K.best ? "<span>" + band('fill="var(--ink)" opacity=".1"', 'stroke="var(--ink)" stroke-width="1.5" stroke-dasharray="1.5 3" stroke-linecap="round"') + "best order found (" + D.curves.search + ")" + (several && K.best.low[0] != null ? ": mean and 95" + NB + "% interval" : "") + "</span>" : "");
+    (K.best ? "<span>" + band('fill="var(--ink)" opacity=".05"', 'stroke="var(--ink)" stroke-width="1.5" stroke-dasharray="1.5 3" stroke-linecap="round"') + "best order found (" + D.curves.search + ")" + (several && K.best.low[0] != null ? ": mean and 95" + NB + "% interval" : "") + "</span>" : "");
 }
 /* The cursor of all figures at one share of the tokens; null: away. m: the figure that is pointed at. */
 function curveAt(j, m) {

@@ -9,7 +9,7 @@ function headsTitle() {
   if (!found.length) { $("h-heads").textContent = "What each head looks at"; return; }
   var name = function (f) { return (stacks.length > 1 ? f[3].toLowerCase().replace(/, /g, " ") + ", l" : "l") + "ayer " + f[1] + ", head " + f[2]; }, a = found[0], b = found[found.length - 1];
   $("h-heads").textContent = found.length === 1 ? "The only head has a spread of " + a[0].toFixed(2) + " here" :
-    b[0] - a[0] < 0.05 ? "All " + found.length + " heads spread their weight alike here, from " + a[0].toFixed(2) + " to " + b[0].toFixed(2) :
+    b[0] - a[0] < 0.05 ? "All " + found.length + " heads spread their weight alike here, " + (a[0].toFixed(2) === b[0].toFixed(2) ? "at " : "from " + a[0].toFixed(2) + " to ") + b[0].toFixed(2) :
     "The sharpest head here is " + name(a) + "; the most even is " + name(b);
 }
 function drawHeads() {
@@ -17,10 +17,11 @@ function drawHeads() {
   if (attended === t) return;
   attended = t;
   headsTitle();
+  $("toc-heads").textContent = $("h-heads").textContent;
   $("attention").hidden = !there;
   $("hdek").textContent = t.no_maps || "Spread 0: each token looks at one token; 1: at all alike. Layers and heads are numbered from 0, as in the code. A map shows where a head reads; it does not show what the answer depends on.";
   if (!there) return;
   if (attention) attention.show(t.stacks);
-  else attention = window.attnprobe_viewer.mount($("attention"), t.stacks, { score_facts: D.head_scores });
+  else attention = window.attnprobe_viewer.mount($("attention"), t.stacks, { score_facts: D.head_scores, at: linkedHead(), chosen: function (hash) { try { history.replaceState(history.state, "", hash); } catch (e) { return; } } });
 }
 function startHeads() { listeners.push(drawHeads); }

@@ -34,6 +34,7 @@ function startNav() {
   var mark = function () {
     var at = -1;
     sections.forEach(function (s, i) { if (s.getBoundingClientRect().top <= 90) at = i; });
+    if (at < 0) nav.scrollLeft = 0;
     links.forEach(function (a, i) {
       if (i !== at) a.removeAttribute("aria-current");
       else if (!a.hasAttribute("aria-current")) {

@@ -16,6 +16,8 @@ function linked() {
   var found = /^#text-(\d+)$/.exec(location.hash);
   return found && +found[1] >= 1 && +found[1] <= D.texts.length ? +found[1] - 1 : null;
 }
+/* The head that the address asks for: #head=2.1. */
+function linkedHead() { return window.attnprobe_viewer.headIn(location.hash); }
 /* A text chosen by hand: kept, and in the address, so that the link leads to it. */
 function pick(index) {
   choose(index);
@@ -27,7 +29,8 @@ function reloaded() {
   return !!entry && (entry.type === "reload" || entry.type === "back_forward");
 }
 function follow(how) {
-  var index = linked();
+  var index = linked(), head = linkedHead();
+  if (head && attention) { attention.go(head); $("heads").scrollIntoView({ behavior: how === "at once" ? "instant" : "auto" }); }
   if (index === null) return;
   choose(index);
   keep("text", now);
@@ -51,5 +54,5 @@ function startState() {
       keep("open", all("details").map(function (x, i) { return x.open ? i : -1; }).filter(function (i) { return i >= 0; }));
     });
   });
-  if (linked() !== null && !reloaded()) follow("at once");
+  if ((linked() !== null || linkedHead()) && !reloaded()) follow("at once");
 }

@@ -18,11 +18,18 @@ function stripWords(t, a, r, most) {
       (r ? '<span class="r" style="height:' + deep + 'px"><i style="height:' + px(r[i]) + "px;background:var(--" + (r[i] < 0 ? "neg" : "pos") + ')"></i></span>' : "") + "</span>";
   }).join("");
 }
+/* Whether one side would be flat beside the other on one scale: then each has its own, and the figure says so. */
+function uneven(a, r) {
+  if (!a || !r) return false;
+  var size = [a, r].map(function (row) { return Math.max.apply(0, row.map(Math.abs)); });
+  return Math.min.apply(0, size) < Math.max.apply(0, size) / 8;
+}
 /* A long text: a bar a token, without its word; the highest are named. */
 function stripBars(t, a, r, most) {
+  var largest = function (row) { return row ? Math.max.apply(0, row.map(Math.abs)) || 1 : 1; }, apart = uneven(a, r), tops = apart ? [largest(a), largest(r)] : [most, most];
   var box = $("strip"), W = Math.max(300, printing ? Math.min(PAPER, box.clientWidth) : box.clientWidth), n = t.tokens.length, step = W / n, up = a ? 52 : 0, down = r ? 60 : 0, T = 20, y = T + up;
   var bar = function (v, i, side) {
-    var h = v === 0 ? 0 : Math.max(1, (side < 0 ? up : down) * Math.abs(v) / most);
+    var h = v === 0 ? 0 : Math.max(1, (side < 0 ? up * Math.abs(v) / tops[0] : down * Math.abs(v) / tops[1]));
     return "M" + (i * step).toFixed(2) + " " + y + "v" + (side * h).toFixed(1) + "h" + Math.max(0.7, step - (step > 3 ? 1 : 0)).toFixed(2) + "V" + y + "z";
   };
   var path = function (row, side, fill, keep) { return '<path d="' + row.map(function (v, i) { return keep(v) ? bar(v, i, side) : ""; }).join("") + '" fill="' + fill + '"/>'; };
@@ -36,7 +43,7 @@ function stripBars(t, a, r, most) {
       return '<text x="' + x.toFixed(1) + '" y="' + at + '" text-anchor="middle">' + esc(t.tokens[i].slice(0, 14)) + "</text>";
     }).join("");
   };
-  return '<svg class="long" viewBox="0 0 ' + W + " " + (y + down + 20) + '" width="' + W + '">' + (a ? path(a, -1, "var(--bandline)", function (v) { return v; }) + label(a, Math.max(12, y - 6 - up * Math.max.apply(0, a) / most)) : "") +
+  return '<svg class="long" viewBox="0 0 ' + W + " " + (y + down + 20) + '" width="' + W + '">' + (a ? path(a, -1, "var(--bandline)", function (v) { return v; }) + label(a, Math.max(12, y - 6 - up * Math.max.apply(0, a) / tops[0])) : "") +
     (r ? path(r, 1, "var(--pos)", function (v) { return v > 0; }) + path(r, 1, "var(--neg)", function (v) { return v < 0; }) + label(r, y + down + 16) : "") +
     '<path d="M0 ' + y + "H" + W + '" stroke="var(--line)"/></svg>';
 }
@@ -53,7 +60,7 @@ function strip() {
   $("strip").innerHTML = '<div class="ln" role="img" aria-label="' + esc(label) + '">' + (long ? stripBars(t, a, r, most || 1) : stripWords(t, a, r, most)) + "</div><figcaption>" +
     (up ? '<span style="--k:var(--bandline)">above: ' + name(up) + ", no direction</span>" : "") +
     (down ? '<span style="--k:var(--pos)">below: argues for ' + esc(t.answer) + " (" + name(down) + ')</span><span style="--k:var(--neg)">below: argues against</span>' : "") +
-    (long ? '<b style="font-weight:400">a bar a token, the highest named; ' + (up && down ? "same scale" : "% of the row’s total size") + "</b>" : up && down ? '<b style="font-weight:400">same scale, % of the row’s total size</b>' : "") + "</figcaption>";
+    (long ? '<b style="font-weight:400">a bar a token, the highest named; ' + (up && down ? uneven(a, r) ? "each side up to its own largest, " + [a, r].map(function (row) { return pc(Math.max.apply(0, row.map(Math.abs)), 0); }).join(" and ") + " of its row" : "same scale" : "% of the row’s total size") + "</b>" : up && down ? '<b style="font-weight:400">same scale, % of the row’s total size</b>' : "") + "</figcaption>";
   var cells = all(".k", $("strip"));
   if (cells.length && cells[0].offsetTop !== cells[cells.length - 1].offsetTop) $("strip").firstChild.insertAdjacentHTML("beforeend", '<span style="flex:1000 1 0"></span>');
 }

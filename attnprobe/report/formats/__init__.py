@@ -12,9 +12,10 @@ from typing import Any
 from attnprobe import report as pages
 from attnprobe.comparison import Comparison
 from attnprobe.errors import AttnprobeError, InputError
+from attnprobe.placing import placed_text
 from attnprobe.report.formats.document import document_text
 from attnprobe.report.formats.markdown import markdown
-from attnprobe.report.formats.names import FORMATS, chosen_formats, places
+from attnprobe.report.formats.names import FOLDERS, FORMATS, chosen_formats, places
 from attnprobe.report.formats.pdf import browser, printed
 from attnprobe.report.formats.tabular import every_table, parquet_is_there, save_csv, save_parquet
 
@@ -48,7 +49,7 @@ def check_formats(out: str | Path, given: str | Sequence[str] | None = None) -> 
     formats = chosen_formats(given, Path(out))
     for format, path in places(Path(out), formats).items():
         # The page's check also sees to the folder of its tables, which csv and parquet go into.
-        pages.check_writable(path if path.suffix else path.with_suffix(".html"))
+        pages.check_writable(path.with_name(f"{path.name}.html") if format in FOLDERS else path)
         if format == "pdf":
             browser()
         if format == "parquet":
@@ -103,8 +104,7 @@ def report(comparison: Comparison, path: str | Path, *, format: str | Sequence[s
 
 def _text(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8", errors="replace", newline="\n")
+        placed_text(path, text)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
 

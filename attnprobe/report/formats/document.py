@@ -12,6 +12,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.finding import findings
 from attnprobe.report.claims import top
 from attnprobe.report.formats.tabular import every_table, records
+from attnprobe.report.making import model_name, without_paths
 
 SCHEMA = "attnprobe.comparison/1"
 
@@ -31,10 +32,10 @@ def document(
         "scope": first["scope"],
         "summary": list(summary),
         "findings": [_finding(found) for found in findings(comparison)],
-        "model": _plain(dict(comparison.model)),
+        "model": _plain({**comparison.model, "name": model_name(comparison)}),
         "settings": _plain(asdict(comparison.settings)),
         "provenance": {
-            "command": command,
+            "command": without_paths(command),
             "versions": dict(comparison.provenance),
             "seconds": comparison.seconds,
             "methods": list(comparison.methods),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError, nearest
+from attnprobe.report.data import EXTRA, TABLE_NAMES
 from attnprobe.report.formats.digest import Block, digest
 from attnprobe.report.making import lines, model_name, operator, stacks_in_words, versions, without_paths
 from attnprobe.report.texts import title
@@ -22,10 +23,8 @@ def markdown(
 ) -> str:
     """The whole as text. Tokens and texts stand as they are: nothing in them is taken for Markdown or HTML."""
     for name in without:
-        if name not in comparison.tables and name not in ("heads", "texts"):
-            raise InputError(
-                f"without={list(without)}: no table is named '{name}'; {nearest(str(name), comparison.tables)}"
-            )
+        if name not in (known := [*TABLE_NAMES, *EXTRA]):
+            raise InputError(f"without={list(without)}: no table is named '{name}'; {nearest(str(name), known)}")
     found = digest(comparison)
     parts = [f"# {escaped(found.claim)}", f"*{escaped(found.scope[:1].upper() + found.scope[1:])}.*"]
     parts += [escaped(sentence) for sentence in summary]

@@ -13,6 +13,7 @@ from typing import Any
 from attnprobe import report as pages
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError
+from attnprobe.placing import placed
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 ELSEWHERE = (
@@ -55,8 +56,7 @@ def printed(comparison: Comparison, path: Path, **page: Any) -> Path:
         html.write_text(LINK.sub("", html.read_text("utf-8")), "utf-8")
         made = print_page(html, Path(folder) / "made.pdf", chromium)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(made, path)
+            placed(path, lambda new: shutil.copyfile(made, new))
         except OSError as error:
             raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
     return path

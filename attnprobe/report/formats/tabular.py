@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import pandas as pd
 
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError, nearest
+from attnprobe.placing import placed
+from attnprobe.report.best_orders import best_orders
 from attnprobe.report.heads import scored
 from attnprobe.report.texts import listed
 
 
 def every_table(comparison: Comparison, without: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
-    """All tables by name, those of the page too (scores of heads, the list of texts), less those to leave out."""
+    """All tables by name, those of the page too (`report.data.EXTRA`), less those to leave out."""
     found = dict(comparison.tables)
     found["heads"] = scored([study.capture for study in comparison.studies])
     found["texts"] = listed(comparison)
+    found["best_orders"] = best_orders(comparison)
     for name in without:
         if name not in found:
             raise InputError(f"without={list(without)}: no table is named '{name}'; {nearest(str(name), found)}")
@@ -61,9 +65,8 @@ def _typed(table: pd.DataFrame) -> pd.DataFrame:
 def _saved(tables: Mapping[str, pd.DataFrame], folder: Path, ending: str, write: Any) -> list[Path]:
     paths = [folder / f"{name}.{ending}" for name in tables]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for table, path in zip(tables.values(), paths, strict=True):
-            write(table, path)
+            placed(path, partial(write, table))
     except OSError as error:
         raise InputError(f"the tables cannot be written to {folder} ({error.strerror or error})") from error
     return paths

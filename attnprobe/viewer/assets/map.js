@@ -13,7 +13,7 @@ function ruler(V) {
 /* Where labels and cells go: c pixels a cell, LW and TH for the labels; none where there are too many. */
 function layout(V, map, Q, K) {
   var n = Math.max(map.rows.length, map.columns.length), labelled = n <= LABELLED, width = ruler(V);
-  var c = labelled ? (map.columns.length > 26 ? 13 : map.columns.length > 8 ? 16 : 22) : Math.max(1, Math.min(8, 560 / n));
+  var c = labelled ? (map.columns.length > 26 ? 13 : map.columns.length > 14 ? 16 : map.columns.length > 8 ? 20 : 26) : Math.max(1, Math.min(8, 560 / n));
   var LW = labelled ? Math.ceil(Math.min(110, 14 + width(Q))) : 0, TH = labelled ? Math.ceil(0.88 * Math.min(110, 14 + width(K))) + 6 : 0;
   return { c: c, LW: LW, TH: TH, W: LW + map.columns.length * c + (labelled ? 34 : 0), H: TH + map.rows.length * c, labelled: labelled };
 }

@@ -1,8 +1,8 @@
 /* A viewer in an element: its controls, its state, and what is drawn when something is chosen. */
-var FRAME = '<div class="av"><div class="ctrl"></div><div class="hg"><div class="ovpart"><div class="mh"><span>Layer (down) × head (across)</span><button type="button" class="large" aria-pressed="false">Enlarge</button></div><p class="note sm ovs"></p><div class="ovbox"></div><div class="ovleg"></div><details class="cardbox" open><summary>The head in numbers</summary><dl class="hc"></dl></details></div>' +
+var FRAME = '<div class="av"><div class="ctrl"></div><div class="hg"><div class="ovpart"><div class="mh"><span>Layer (down) × head (across)</span><button type="button" class="large" aria-pressed="false">Enlarge</button></div><p class="note sm ovs"></p><div class="ovbox"></div><div class="ovleg"></div></div>' +
   '<div class="rest"><div class="two"><div class="mid"><figure class="mapbox"><figcaption class="mh mapt"></figcaption><p class="note sm maps"></p><div class="map"></div><p class="now mnow" aria-live="polite"></p><div class="mapleg"></div></figure></div>' +
   '<div class="side"><figure class="picbox" hidden><figcaption class="mh pict"></figcaption><p class="note sm picnote"></p><div class="picwho seg"></div><div class="pic"></div></figure>' +
-  '<figure class="arcbox"><figcaption class="mh"><span>Arcs</span><button type="button" class="cols" aria-pressed="false">Two columns</button></figcaption><p class="note sm arcs"></p><div class="arc"></div><p class="now anow" aria-live="polite"></p></figure></div></div><div class="cellbox"></div></div></div><p class="note sm foot"></p></div>';
+  '<figure class="arcbox"><figcaption class="mh"><span>Arcs</span><button type="button" class="cols" aria-pressed="false">Two columns</button></figcaption><p class="note sm arcs"></p><div class="arc"></div><p class="now anow" aria-live="polite"></p></figure></div></div></div></div><div class="below"><details class="cardbox" open><summary>The head in numbers</summary><dl class="hc"></dl></details><div class="cellbox"></div></div><p class="note sm foot"></p></div>';
 function option(value, label, on) { return '<option value="' + esc(value) + '"' + (on ? " selected" : "") + ">" + esc(label) + "</option>"; }
 function choice(name, label, options) { return options.length < 2 ? "" : '<label><span>' + label + '</span><select data-set="' + name + '">' + options.join("") + "</select></label>"; }
 function controls(V) {
@@ -65,7 +65,7 @@ function open(V, data) {
     st.stack = Math.min(st.stack, data.stacks.length - 1);
     openStack(V);
     if (!first && stackOf(V).layers[layer] && stackOf(V).layers[layer].heads[head]) { st.layer = layer; st.head = head; st.full = full; }
-    if (first && data.open) goTo(V, data.open);
+    if (first && (V.options.at || data.open)) goTo(V, V.options.at || data.open);
     controls(V);
     redraw(V);
     V.host.dataset.ready = "yes";
@@ -78,9 +78,22 @@ function forget(data) {
 }
 /* The head that was asked for: group, layer, head by their numbers. */
 function goTo(V, where) {
+  if (!V.data.stacks[where[0]]) return;
   V.state.stack = where[0];
   openStack(V);
   stackOf(V).layers.forEach(function (l, i) { l.heads.forEach(function (h, j) { if (l.layer === where[1] && h.head === where[2]) { V.state.layer = i; V.state.head = j; } }); });
+}
+/* #head=2.1: layer 2, head 1 of the first group; #head=1:2.1 of the second. Null where the address names none. */
+function headIn(hash) {
+  var found = /^#head=(?:(\d+):)?(\d+)\.(\d+)$/.exec(hash || "");
+  return found && [+(found[1] || 0), +found[2], +found[3]];
+}
+function hashOf(V) { return "#head=" + (V.state.stack ? V.state.stack + ":" : "") + layerOf(V).layer + "." + headOf(V).head; }
+/* On a page of its own the address names the head that is shown; a frame without an address goes without. */
+function linkHeads(V) {
+  V.options.at = headIn(location.hash);
+  V.options.chosen = function (hash) { try { history.replaceState(null, "", hash); } catch (error) { return; } };
+  addEventListener("hashchange", function () { var at = headIn(location.hash); if (at) V.host.attnprobe.go(at); });
 }
 function redraw(V) {
   theme(V);
@@ -99,8 +112,9 @@ function mount(element, data, options) {
   matchMedia("(prefers-color-scheme:dark)").addEventListener("change", again);
   matchMedia("print").addEventListener("change", again);
   new MutationObserver(again).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  if (V.options.page) linkHeads(V);
   open(V, data);
-  element.attnprobe = { show: function (next) { open(V, next); return V.ready; }, redraw: again, state: V.state, weights: function (s, l, h) { return mapOf(V, V.data.stacks[s], V.data.stacks[s].layers[l], h, "weight"); },
+  element.attnprobe = { go: function (where) { V.options.at = where; if (V.data) { goTo(V, where); controls(V); redraw(V); } }, show: function (next) { open(V, next); return V.ready; }, redraw: again, state: V.state, weights: function (s, l, h) { return mapOf(V, V.data.stacks[s], V.data.stacks[s].layers[l], h, "weight"); },
     colours: function (numbers, measure, most) { return numbers.map(colourOf(V, measure, { low: 0, most: most })); } };
   return element.attnprobe;
 }
@@ -109,4 +123,4 @@ function fit() {
   var grow = function () { try { window.frameElement.style.height = document.documentElement.offsetHeight + "px"; } catch (error) { /* another origin: the height that was given stays */ } };
   if (window.parent !== window && window.ResizeObserver) new ResizeObserver(grow).observe(document.body);
 }
-window.attnprobe_viewer = { mount: mount, fit: fit };
+window.attnprobe_viewer = { mount: mount, fit: fit, headIn: headIn };

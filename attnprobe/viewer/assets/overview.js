@@ -63,6 +63,7 @@ function pick(V, l, h, focus) {
     if (on && focus) b.focus();
   });
   drawHead(V);
+  if (V.options.chosen) V.options.chosen(hashOf(V));
 }
 function startOverview(V) {
   var box = find(V, ".ovbox");
