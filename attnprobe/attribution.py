@@ -1,5 +1,6 @@
 """Attribution: what one method says of one prediction, with everything needed to read it."""
 
+import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from attnprobe.example import Example
 from attnprobe.target import ResolvedTarget
+
+TOP = 3  # tokens in the line that stands for an attribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,17 @@ class Attribution:
     backward_passes: int = 0
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: the method, what it explains, and the tokens with the largest scores."""
+        first = self.scores.abs().argsort(descending=True, stable=True).tolist()
+        said = ", ".join(f"{self.example.pieces[i]!r} {float(self.scores[i]):.3g}" for i in first[:TOP])
+        more = ", …" if len(first) > TOP else ""
+        return f"<Attribution by {self.method} of {self.target.description}: {said}{more}>"
+
+    def _repr_html_(self) -> str:
+        # By name, since imports only go down: what notebooks show is built on the floors above.
+        return str(importlib.import_module("attnprobe.notebook").attribution_html(self))
 
     @property
     def units(self) -> Bool[Tensor, " token"]:

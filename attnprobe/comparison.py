@@ -72,6 +72,16 @@ class Comparison:
     provenance: Mapping[str, str] = field(repr=False, default_factory=dict)
     seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        """Two lines: of what, and the first finding."""
+        found = importlib.import_module("attnprobe.finding").findings(self)
+        n, many = len(self.studies), len(self.methods)
+        of = f"{many} method{'s' * (many != 1)} on {n} text{'s' * (n != 1)} by {self.model.get('name', 'a model')}"
+        return f"<Comparison of {of}" + (f"\n{found[0].claim}>" if found else ">")
+
+    def _repr_html_(self) -> str:
+        return str(importlib.import_module("attnprobe.notebook").comparison_html(self))
+
     @property
     def methods(self) -> tuple[str, ...]:
         """Names of the methods that gave an answer on at least one example."""

@@ -9,7 +9,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.judged_tables import RANDOM
 from attnprobe.significance import WILCOXON
 from attnprobe.verdict_tables import BETWEEN
-from attnprobe.wording import Finding, Verdict, named, scope, signed
+from attnprobe.wording import MINUS, Finding, Verdict, named, scope, signed
 
 HALF = 0.5
 ALPHA = 0.05
@@ -23,18 +23,23 @@ def explanations(comparison: Comparison) -> list[Finding]:
         return []
     parts = [(str(method), rows) for method, rows in table.groupby("method", sort=False)]
     if len(comparison.studies) == 1:
-        return [_of_one(method, rows) for method, rows in parts]
+        # Maps of which the same is to be said share one finding, where the first of them stands.
+        alike: dict[tuple[str, str], list[str]] = {}
+        for method, rows in parts:
+            alike.setdefault((str(rows.iloc[0].verdict), str(rows.iloc[0].reason)), []).append(method)
+        return [_of_one(methods, table[table.method.isin(methods)]) for methods in alike.values()]
     return [_of_many(comparison, method, rows) for method, rows in parts]
 
 
-def _of_one(method: str, rows: pd.DataFrame) -> Finding:
+def _of_one(methods: Sequence[str], rows: pd.DataFrame) -> Finding:
+    """The finding of maps with one verdict and one reason."""
     row = rows.iloc[0]
     verdict: Verdict = row.verdict
-    name = named([method])
+    name, s = named(methods), "s" * (len(methods) == 1)
     claim = {
-        "explains": f"{name} explains this prediction",
-        "misleads": f"{name} misleads on this prediction",
-        "undecided": f"Whether {name} explains this prediction is undecided",
+        "explains": f"{name} explain{s} this prediction",
+        "misleads": f"{name} mislead{s} on this prediction",
+        "undecided": f"Whether {name} explain{s} this prediction is undecided",
     }[verdict]
     reason = str(row.reason).rstrip(".")
     claim = f"{claim[0].upper()}{claim[1:]}" + (f": {reason}." if reason else ".")
@@ -68,7 +73,13 @@ def _beside(shares: pd.DataFrame) -> str:
     if pd.isna(row.p_holm):
         return ""
     test = f"Wilcoxon, n = {row.n_tested}, Holm-corrected p {row.p_holm:.2g}, rank biserial {signed(row.effect)}"
-    return f"; beside random orders its first units have {signed(row.difference)} of the effect more ({test})"
+    return f"; beside random orders its first units have {_points(row.difference)} of the effect more ({test})"
+
+
+def _points(share: float) -> str:
+    """A difference of shares in percent, with its sign, as the page says it."""
+    size = round(100 * share)
+    return f"{'+' if size > 0 else MINUS if size < 0 else ''}{abs(size)}%"
 
 
 def _against(shares: pd.DataFrame, verdict: str) -> list[str]:

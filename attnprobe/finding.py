@@ -1,5 +1,7 @@
 """Findings: what a comparison says, in sentences, each with the rows of the tables that it rests on."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from attnprobe.comparison import Comparison
@@ -7,7 +9,7 @@ from attnprobe.explaining import explanations
 from attnprobe.intervals import LEVEL, MIN_TEXTS
 from attnprobe.robustness import of_operators, of_tests, sure_beside_random
 from attnprobe.wording import Finding as Finding
-from attnprobe.wording import Verdict, named, scope, signed
+from attnprobe.wording import Verdict, named, scope, signed, spaced
 
 # The two tests by removal that a claim about a method speaks of.
 BOTH = ("comprehensiveness", "sufficiency")
@@ -32,7 +34,13 @@ def findings(comparison: Comparison) -> tuple[Finding, ...]:
         of_operators(comparison),
         of_tests(comparison),
     ]
-    return tuple(f for f in found if f is not None)
+    return tuple(_set(f) for f in found if f is not None)
+
+
+def _set(found: Finding) -> Finding:
+    """The finding with its percentages as the page sets them."""
+    against, causes = (tuple(map(spaced, said)) for said in (found.against, found.causes))
+    return replace(found, claim=spaced(found.claim), against=against, causes=causes)
 
 
 def raises(row: pd.Series) -> bool:

@@ -282,3 +282,17 @@ def test_a_png_has_200_dots_an_inch(tmp_path):
     width = int.from_bytes(fine.read_bytes()[16:20], "big")
     (coarse,) = save(attention_map(torch.eye(3), list("abc")), tmp_path / "coarse.png", dpi=100)
     assert width == pytest.approx(2 * int.from_bytes(coarse.read_bytes()[16:20], "big"), abs=2)
+
+
+def test_saving_that_breaks_off_leaves_the_old_figure(tmp_path, monkeypatch):
+    figure, place = Figure(), tmp_path / "figure.svg"
+    place.write_text("old", "utf-8")
+
+    def breaks(path, **_):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", breaks)
+    with pytest.raises(InputError, match="No space left"):
+        save(figure, place)
+    assert place.read_bytes() == b"old" and list(tmp_path.iterdir()) == [place]

@@ -1,5 +1,7 @@
 """attnprobe attribute: the scores of one method on one text."""
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -78,13 +80,26 @@ def _print(attribution: Any, format: str) -> None:
 
 
 def _show(attribution: Any, frame: Any) -> None:
-    sign = "+" if attribution.signed else ""
     unit = attribution.target.description if attribution.signed else "how much, without a direction"
     tell(f"{attribution.method}: {unit}")
     for line in _trust(attribution):
         tell(line)
-    rows = [[f"{score:{sign}.4g}", printable(token)] for score, token in zip(frame.score, frame.token, strict=True)]
-    show_table(["score", "token"], rows, left={1})
+    rows = [
+        list(row) for row in zip(aligned(frame.score, attribution.signed), map(printable, frame.token), strict=True)
+    ]
+    unit = attribution.target.description if attribution.signed else "no direction"
+    show_table([f"score ({unit})", "token"], rows, left={0, 1})
+
+
+def aligned(scores: Iterable[float], signed: bool) -> list[str]:
+    """Numbers of four digits with their points below one another.
+
+    >>> aligned([12.5, -0.25], True)
+    ['+12.5', ' -0.25']
+    """
+    words = [f"{score:{'+' if signed else ''}.4g}" for score in scores]
+    before = [len(re.split(r"[.e]", word)[0]) for word in words]
+    return [" " * (max(before) - n) + word for n, word in zip(before, words, strict=True)]
 
 
 def _trust(attribution: Any) -> list[str]:

@@ -8,6 +8,7 @@ from cyclopts import CoercionError, convert
 
 from attnprobe.cli.options import TargetOptions
 from attnprobe.errors import InputError, nearest
+from attnprobe.registry import choices, in_words
 
 
 def words_of(given: Sequence[str] | None, flag: str) -> list[str]:
@@ -72,8 +73,8 @@ def option_value(method: str, name: str, text: str) -> Any:
     try:
         return convert(hint, [text])
     except CoercionError as error:
-        error.verbose = False
-        raise InputError(f"option {name} of {method}: {error}") from error
+        near = f"; {nearest(text, known)}" if (known := choices(hint)) and not text.isdigit() else ""
+        raise InputError(f"option {name} of {method} is {in_words(hint)}, got '{text}'{near}") from error
 
 
 def chosen_operators(given: Sequence[str] | None) -> list[str] | None:

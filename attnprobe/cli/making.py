@@ -8,7 +8,10 @@ from typing import Any
 from attnprobe.cli.choices import chosen_methods, chosen_operators, chosen_options, chosen_target, words_of
 from attnprobe.cli.options import MethodOptions, PageOptions, RunOptions, TargetOptions
 from attnprobe.cli.output import UnwrittenError, shown, tell, unfinished
+from attnprobe.cli.printing import terminal
 from attnprobe.cli.surroundings import load, quiet
+
+CONTROL = "random_scores"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +32,12 @@ class Job:
 def make_page(job: Job) -> None:
     """Check everything that is cheap, load the model, compare, write the page, and print what was found."""
     with quiet():
+        from attnprobe.report import check_tables
         from attnprobe.report.formats import check_formats, write_all
 
         check_formats(job.out, job.page.format)
         without = words_of(job.page.without, "--without")
+        check_tables(without, f"--without {','.join(without)}")
         with unfinished(job.out) as folder:
             comparison = compared(job, folder)
             size = {} if job.page.map_bytes is None else {"map_bytes": job.page.map_bytes}
@@ -60,7 +65,9 @@ def compared(job: Job, folder: Path | None = None) -> Any:
     operators_of(model, operators)  # a single one that this model lacks is told before any text is read
     target = chosen_target(model, job.target)
     examples = read_examples(model, job.texts, job.truncate)
-    tell(f"explaining {_count(examples, 'text')} by {_count(names, 'method')}")
+    others = [name for name in names if name != CONTROL]
+    beside = " and the random control" if others and len(others) < len(names) else ""
+    tell(f"explaining {_count(examples, 'text')} by {_count(others or names, 'method')}{beside}")
     comparison = _compare(job, model, examples, folder, target=target, methods=names, options=options,
                           operators=operators)  # fmt: skip
     for method, rows in comparison.failures.groupby("method", sort=False):
@@ -110,7 +117,7 @@ def _print_results(comparison: Any, paths: Mapping[str, Path]) -> None:
     from attnprobe.finding import findings
 
     for finding in findings(comparison):
-        print(f"- {finding.claim}")
+        print(f"- {terminal(finding.claim)}")
     for name, path in paths.items():
         if name not in ("csv", "parquet"):
             print(f"{'page' if name == 'html' else name}:".ljust(8) + shown(path))

@@ -10,14 +10,23 @@ if TYPE_CHECKING:
     from attnprobe.registry import Entry
 
 
-def methods(*, format: Format = "table") -> None:
-    """List the methods: what each says of a word, where it was published, what it costs."""
+def methods(name: str | None = None, /, *, format: Format = "table") -> None:
+    """List the methods: what each says of a word, where it was published, what it costs.
+
+    Example:
+      attnprobe methods rollout
+
+    Parameters
+    ----------
+    name
+        One method alone. [default: all]
+    """
     from attnprobe.cli.surroundings import quiet
 
     with quiet():
         from attnprobe.methods import methods as registry
 
-        entries = [registry[name] for name in registry]
+        entries = [registry[one] for one in ([name] if name is not None else registry)]
     emit(format, lambda: [facts(entry) for entry in entries], lambda: _show(entries))
 
 

@@ -1,15 +1,19 @@
 """attnprobe metrics: what there is to measure explanations by."""
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from attnprobe.cli.methods import facts as known_of
 from attnprobe.cli.options import Format
 from attnprobe.cli.printing import emit, show_note, show_table
+from attnprobe.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from attnprobe.registry import Entry
 
+RANGE = re.compile(r"\d to \d|no bound")
+DIRECTION = re.compile(r"\b(higher|lower|larger|smaller)\b")
 NOTE = """
 Agreement: of two attributions, no matter which is right. Faithfulness: of one attribution with what the
 model does. Robustness: of a method when its input moves. Plausibility: of one attribution with what people
@@ -17,14 +21,26 @@ marked; a plausible explanation need not be faithful. A comparison computes thos
 unless it asks for others."""
 
 
-def metrics(*, format: Format = "table") -> None:
-    """List the metrics: what each measures, its range, which direction is better, where it was published."""
+def metrics(name: str | None = None, /, *, format: Format = "table") -> None:
+    """List the metrics: what each measures, its range, which direction is better, where it was published.
+
+    Example:
+      attnprobe metrics sufficiency
+
+    Parameters
+    ----------
+    name
+        One metric alone. [default: all]
+    """
     from attnprobe.cli.surroundings import quiet
 
     with quiet():
         from attnprobe.metrics import REGISTRIES
 
-        known = [facts(registry[name]) for registry in REGISTRIES for name in registry]
+        every = {one: registry[one] for registry in REGISTRIES for one in registry}
+        if name is not None and name not in every:
+            raise InputError(f"no metric is named '{name}'; {nearest(name, every)}")
+        known = [facts(entry) for one, entry in every.items() if name in (None, one)]
     emit(format, lambda: known, lambda: _show(known))
 
 
@@ -54,12 +70,12 @@ def _end(value: int | float | None) -> int | float | None:
 def _row(known: dict[str, Any]) -> list[str]:
     options = ", ".join(f"{name}={value}" for name, value in known["options"].items()) or "none"
     low, high = ("no bound" if known[end] is None else f"{known[end]:.3g}" for end in ("low", "high"))
-    better = f"{known['better']} is better" if known["better"] != "none" else "no direction is better"
-    by_default = ". By default" if known["default"] else ""
-    parts = [
-        known["description"],
-        f"Range: {low} to {high}; {better}{by_default}",
-        f"Source: {known['source']}",
-        f"Options: {options}",
-    ]
-    return [known["name"], known["family"], "\n".join(parts)]
+    said = known["description"]
+    # Most descriptions say both themselves; once is enough.
+    more = [] if RANGE.search(said) else [f"Range: {low} to {high}"]
+    if known["better"] != "none" and not DIRECTION.search(said):
+        more.append(f"{known['better']} is better")
+    line = "; ".join(more) + "." if more else ""
+    by_default = "Measured by default." if known["default"] else ""
+    parts = [said, f"{line} {by_default}".strip(), f"Source: {known['source']}", f"Options: {options}"]
+    return [known["name"], known["family"], "\n".join(filter(None, parts))]

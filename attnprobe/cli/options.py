@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter, Token
+from cyclopts import CoercionError, Group, Parameter, Token
 from cyclopts.validators import Number
 
 
@@ -15,7 +15,7 @@ def whole(_: Any, tokens: Sequence[Token]) -> int:
     try:
         return int(word)
     except ValueError as error:
-        raise ValueError(f'unable to convert "{word}" into int; give a whole number') from error
+        raise CoercionError(token=tokens[0], target_type=int) from error
 
 
 AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1), converter=whole)]

@@ -1,5 +1,6 @@
 """Where a command's files go: checked before any work, written at its end."""
 
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,19 @@ def check_place(out: Path, endings: Sequence[str], *, what: str = "a picture") -
 
 
 def check_folder(out: Path) -> None:
-    """`InputError` where a file is in the way of a folder."""
+    """`InputError` where a file is in the way of a folder, or nothing can be written."""
     if out.is_file():
         raise InputError(f"{out} is a file; give the name of a folder")
     there = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not there.is_dir():
         raise InputError(f"{out} cannot be made: {there} is a file; choose another place")
+    try:  # permissions alone do not tell: there are file systems that take nothing
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{out} cannot be written: {there} takes no files ({error.strerror}); choose another place"
+        ) from error
 
 
 def check_kept(inputs: Iterable[Path | None], outputs: Iterable[Path], tables: Path | None = None) -> None:

@@ -99,11 +99,11 @@ def show_table(
     title = title or ", ".join(f"{headers[i]}: {rows[0][i]}" for i in same)
     console = Console(width=_width(), highlight=False, emoji=False, markup=False, file=sys.stdout)
     if title:
-        _print(console, Text(_line(title), style="bold"))
+        _print(console, Text(terminal(title), style="bold"))
     if note:
-        _print(console, Text(_line(note), style="dim"))
+        _print(console, Text(terminal(note), style="dim"))
     grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    lines = [[[_line(line) for line in row[i].split("\n")] for i in filled] for row in [headers, *rows]]
+    lines = [[[terminal(line) for line in row[i].split("\n")] for i in filled] for row in [headers, *rows]]
     for number, width in enumerate(_widths(lines)):
         side: Any = "left" if filled[number] in left else "right"
         grid.add_column(Text(lines[0][number][0]), justify=side, overflow="fold", width=width)
@@ -114,7 +114,7 @@ def show_table(
 
 def show_note(text: str) -> None:
     """Sentences below a table, as wide as the terminal."""
-    print("\n".join(textwrap.wrap(_line(" ".join(text.split())), _width())))
+    print("\n".join(textwrap.wrap(terminal(" ".join(text.split())), _width())))
 
 
 def _widths(rows: Sequence[Sequence[Sequence[str]]]) -> list[int]:
@@ -145,7 +145,7 @@ def _width() -> int:
     return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
 
 
-def _line(text: str) -> str:
+def terminal(text: str) -> str:
     """Nothing that does something to a terminal, and no space that terminals show as a box."""
     return printable(text.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{NO-BREAK SPACE}", " "))
 

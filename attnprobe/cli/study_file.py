@@ -6,6 +6,7 @@ what stands above them. Options of methods may be a table: `[option.rollout]`, `
 
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -14,6 +15,8 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, ArgumentCollection, Token
 
+from attnprobe.cli.choices import chosen_methods, words_of
+from attnprobe.cli.output import printable
 from attnprobe.errors import InputError, nearest
 
 ENDINGS = (".toml", ".yaml", ".yml")
@@ -191,22 +194,38 @@ def check_study_file(file: Path) -> None:
 
 
 def save_study(file: Path, model: str, out: Path, groups: Sequence[Any]) -> None:
-    """Write what was asked for, defaults left out, paths as they are reached from the file's folder."""
+    """Write what was asked for, defaults left out, paths as they are reached from the file's folder.
+
+    The methods stand there by name even where they are the defaults, so that another version makes the same study.
+    """
     folder = file.parent
     said: dict[str, Any] = {"model": _reached(Path(model), folder) if Path(model).is_dir() else model}
     for group in groups:
         for one in fields(group):
             value, name = getattr(group, one.name), _key(one.name)
             # Two numbers are written even where they are the defaults, which may be others one day.
+            value = _names(name, value)
             if name not in NOT_IN_A_FILE and (value != one.default or name in ("n-random", "seed")):
                 said[name] = _reached(value, folder) if isinstance(value, Path) else value
     said["out"] = _reached(out, folder)
     lines = "".join(f"{name} = {_toml(value)}\n" for name, value in said.items())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"# Made again by: attnprobe report --config {file.name}\n\n{lines}", "utf-8")
+        file.write_text(f"# Made again by: attnprobe report --config {_typed(file)}\n\n{lines}", "utf-8")
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from error
+
+
+def _names(name: str, value: Any) -> Any:
+    """Options that hold names: one name an entry; the default methods by their names."""
+    if name == "methods":
+        return chosen_methods(value)
+    return words_of(value, name) if value and name in ("format", "without", "operator") else value
+
+
+def _typed(file: Path) -> str:
+    """The path as it is typed from here, on one line."""
+    return printable(shlex.quote(str(file)))
 
 
 def _reached(path: Path, folder: Path) -> str:

@@ -49,6 +49,8 @@ def view(
     from attnprobe.cli.surroundings import quiet
 
     check_place(out, (".html",), what="a page")
+    if capture is not None and not (capture / "capture.json").is_file():
+        raise InputError(f"{capture} holds no capture; give a folder that `attnprobe capture --out` wrote")
     if (text is None) == (capture is None):
         raise InputError("give the text with --text, or the folder of a capture with --capture; one of them")
     with quiet():

@@ -13,6 +13,7 @@ from torch import Tensor
 from attnprobe.capture import Capture, head_numbers
 from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.exchange.kinds import a_capture
 from attnprobe.exchange.outside import capture_of, example_of, site_of
 from attnprobe.site import BESIDE_TEXT, Kind, Site
 
@@ -24,14 +25,14 @@ _OF_TWO = {
 }
 
 
-def to_bertviz(capture: Capture, *, stack: str | None = None) -> dict[str, Any]:
+def to_bertviz(capture: Any, *, stack: str | None = None) -> dict[str, Any]:
     """The arguments of bertviz's `head_view` and `model_view`: maps [1 head query key] by layer, and tokens.
 
     Of an encoder-decoder the encoder's, decoder's and cross-attention that were kept, with the tokens of both sides; of
     a pair of texts also where the second begins. stack: one stack's self-attention alone. Errors: `InputError` where
     the layers of a stack differ in shape, or tokens do not fit.
     """
-    known = capture.stacks()
+    known = a_capture(capture, "to_bertviz").stacks()
     if stack is None and ("decoder", "cross") in known:
         return _of_both_sides(capture)
     stack = capture.select(stack, "self")[0].place.stack
@@ -53,17 +54,19 @@ def _of_both_sides(capture: Capture) -> dict[str, Any]:
     return found
 
 
-def to_circuitsvis(capture: Capture, layer: int, *, stack: str | None = None) -> dict[str, Any]:
+def to_circuitsvis(capture: Any, layer: int | None = None, *, stack: str | None = None) -> dict[str, Any]:
     """The arguments of CircuitsVis's `attention_heads` for a layer: tokens, attention [head destination source], names.
 
     `attention_patterns` takes the first two. Of self-attention: CircuitsVis draws one list of tokens on both sides.
+    Errors: `InputError` without a layer, or for one that was not kept.
     """
-    sites = capture.select(stack, "self")
+    sites = a_capture(capture, "to_circuitsvis").select(stack, "self")
     stack = sites[0].place.stack
     maps = _maps(capture, stack, "self")
     layers = [site.layer for site in sites if not site.place.part]
     if layer not in layers:
-        raise InputError(f"layer {layer} was not kept; there are {', '.join(map(str, layers))}")
+        got = "to_circuitsvis draws one layer: say layer=…" if layer is None else f"layer {layer!r} was not kept"
+        raise InputError(f"{got}; there are {', '.join(map(str, layers))}")
     heads = head_numbers(next(site for site in sites if site.layer == layer))
     weights = maps[layers.index(layer)][0]
     return {

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from attnprobe.attribution import Attribution
 from attnprobe.errors import InputError
 from attnprobe.exchange.given_scores import OWN, from_scores
+from attnprobe.exchange.kinds import an_attribution
 from attnprobe.registry import Entry
 
 
-def to_captum(attribution: Attribution, *, scaled: bool = True, true_class: str = "") -> Any:
+def to_captum(attribution: Any, *, scaled: bool = True, true_class: str = "") -> Any:
     """A captum `VisualizationDataRecord`: tokens as people read them, their scores, the answer and its probability.
 
     scaled: divide by the largest size, since captum paints from -1 to 1 (False: the scores as they are). The record's
@@ -23,6 +23,7 @@ def to_captum(attribution: Attribution, *, scaled: bool = True, true_class: str 
     """
     from captum.attr._utils.visualization import VisualizationDataRecord
 
+    an_attribution(attribution, "to_captum")
     scores, target = attribution.scores.clone(), attribution.target
     size = float(scores.abs().max())
     return VisualizationDataRecord(

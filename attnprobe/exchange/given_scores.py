@@ -12,6 +12,7 @@ from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 from attnprobe.exchange.matching import Form, Names, Pairs, Spread, fitted, form_of
 from attnprobe.methods import FAMILIES, Scores
+from attnprobe.methods import methods as registry
 from attnprobe.methods.controls import seed_of
 from attnprobe.models.model import Model
 from attnprobe.registry import Entry
@@ -79,7 +80,7 @@ class GivenScores:
 
     def _nearest(self, example: Example) -> str:
         texts = [key if isinstance(key, str) else getattr(key, "text", str(key)) for key, _ in self.scores]
-        return f"it has scores of {len(texts)} texts; {nearest(example.text, texts)}"
+        return f"it has scores of {len(texts)} text{'s' * (len(texts) > 1)}; {nearest(example.text, texts)}"
 
 
 def from_scores(
@@ -95,6 +96,7 @@ def from_scores(
 ) -> Entry:
     """A method made of scores that were computed elsewhere, judged like all others: `compare(methods=[..., it])`.
 
+    name: one word of letters, digits and _ ("my_method"), which no method of attnprobe has.
     scores: by text, (text, pair), example, or number among `texts`, the scores of one text: numbers, one a token (or
     one a token that is not special, or one a word); (token, score) pairs in the order of the text, whose tokens may be
     cut otherwise; {token: score}, where a name counts wherever it stands. A list of pairs alone is found by its tokens.
@@ -105,7 +107,9 @@ def from_scores(
     Errors: `InputError` for what cannot be read; when called, for a text without scores, or tokens that do not match.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise InputError(f"a method's name is a word such as 'my_method', got {name!r}")
+        raise InputError(f"a method's name is a word such as 'my_method' (letters, digits and _), got {name!r}")
+    if name in registry:
+        raise InputError(f"attnprobe has a method named '{name}'; give from_scores another name, such as 'my_{name}'")
     if family not in (*FAMILIES, OWN):
         raise InputError(f"no family is named '{family}'; {nearest(family, (*FAMILIES, OWN))}")
     listed = None if texts is None else tuple(texts)

@@ -19,19 +19,20 @@ from torch import Tensor
 from attnprobe.attribution import Attribution
 from attnprobe.errors import InputError
 from attnprobe.exchange.given_scores import OWN, from_scores
+from attnprobe.exchange.kinds import attributions as listed_attributions
 from attnprobe.registry import Entry
 
 _GZIP = b"\x1f\x8b"
 
 
-def to_inseq(attributions: Attribution | Sequence[Attribution], path: str | Path | None = None) -> dict[str, Any]:
+def to_inseq(attributions: Any, path: str | Path | None = None) -> dict[str, Any]:
     """inseq's `FeatureAttributionOutput` of one method as its JSON, and written to a file where there is a path.
 
     A sequence an attribution. Of a language model the tokens that the answer sees are the prefix and the explained
     token is what is generated; else the tokens are the source, and the explained answer is the target's one token.
     `inseq.FeatureAttributionOutput.load(path)` reads it. Errors: `InputError` for several methods, or no attribution.
     """
-    listed = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    listed = listed_attributions(attributions, "to_inseq")
     methods = sorted({a.method for a in listed})
     if len(methods) != 1:
         raise InputError(f"inseq's file holds one method, got {', '.join(methods) or 'none'}; write one file a method")

@@ -13,22 +13,22 @@ from attnprobe.attribution import Attribution
 from attnprobe.errors import InputError, nearest
 from attnprobe.example import Example
 from attnprobe.exchange.given_scores import OWN, from_scores
+from attnprobe.exchange.kinds import attributions as listed_attributions
 from attnprobe.exchange.libraries import library
 from attnprobe.models.model import Model
 from attnprobe.models.rows import Row
 from attnprobe.registry import Entry
 
 
-def to_shap(attributions: Attribution | Sequence[Attribution], *, model: Model | None = None) -> Any:
+def to_shap(attributions: Any, *, model: Model | None = None) -> Any:
     """A `shap.Explanation` of one text [token], or of several as shap holds texts of different lengths.
 
     values: the scores; data: the tokens as the text has them, which joined give the text (special tokens are empty).
     base_values: what is left of the explained number when the scores are taken off it. Only `model` can tell that
     number; without it the base is 0, and shap's plots begin there. Errors: `InputError` where shap is not installed.
     """
+    listed, single = listed_attributions(attributions, "to_shap"), isinstance(attributions, Attribution)
     shap = library("shap", "to_shap")
-    single = isinstance(attributions, Attribution)
-    listed = [attributions] if isinstance(attributions, Attribution) else list(attributions)
     if not listed:
         raise InputError("to_shap needs at least one attribution, got none")
     values = [a.scores.double().numpy() for a in listed]

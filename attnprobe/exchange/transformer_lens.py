@@ -14,6 +14,7 @@ from torch import Tensor
 from attnprobe.capture import Capture
 from attnprobe.errors import InputError
 from attnprobe.example import Example
+from attnprobe.exchange.kinds import a_capture
 from attnprobe.exchange.outside import capture_of, example_of, site_of
 from attnprobe.site import Kind, Site
 
@@ -38,7 +39,7 @@ _OF_TWO = {
 _NAME = re.compile(r"(?:(encoder|decoder)(?:_blocks)?|blocks)\.(\d+)\.(attn|self_attn|cross_attn)\.(hook_\w+)")
 
 
-def to_transformer_lens(capture: Capture, *, rotary: bool = False, stack: str | None = None) -> dict[str, Tensor]:
+def to_transformer_lens(capture: Any, *, rotary: bool = False, stack: str | None = None) -> dict[str, Tensor]:
     """What was kept of a capture by TransformerLens's names, such as `blocks.0.attn.hook_pattern`.
 
     Keep "weights", "scores", "query", "key", "value", "z" as needed. rotary: the model turns queries and keys by their
@@ -46,6 +47,7 @@ def to_transformer_lens(capture: Capture, *, rotary: bool = False, stack: str | 
     group. Masked scores are -inf. stack: one stack alone; None for all, as of an encoder-decoder.
     Errors: `InputError` where layers keep parts (windows, images) or only some heads, which have no such names.
     """
+    a_capture(capture, "to_transformer_lens")
     sites = capture.sites if stack is None else [site for site in capture.sites if site.place.stack == stack]
     if not sites:
         raise InputError("nothing was kept of this stack; TransformerLens names need weights, scores, value or z")
@@ -94,6 +96,8 @@ def from_transformer_lens(
     tokens: what is attended to, names or the example. Where patterns, values and z are all there, `checks` says how far
     weights @ value is from z. Errors: `InputError` for no attention in it, or shapes that do not fit.
     """
+    if not hasattr(cache, "items"):
+        raise InputError(f"from_transformer_lens takes tensors by TransformerLens's names, got {type(cache).__name__}")
     named = dict(cache.items())
     layers: dict[tuple[str, str, int], dict[str, Tensor]] = {}
     for name, tensor in named.items():

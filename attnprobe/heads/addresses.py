@@ -112,11 +112,11 @@ def _fits(stack: Stack, where: Sequence[str]) -> bool:
 
 
 def _checked(stack: Stack, layer: int, head: int) -> Head:
+    where = f"{stack.name} {stack.kind}-attention has layers 0 to {stack.n_layers - 1}"
     if not 0 <= layer < stack.n_layers:
-        raise InputError(f"{stack.name} {stack.kind}-attention has layers 0 to {stack.n_layers - 1}, got layer {layer}")
+        raise InputError(f"{where}, heads 0 to {max(stack.n_heads) - 1}; got layer {layer}, head {head}")
     if not 0 <= head < stack.n_heads[layer]:
-        where = f"{stack.name} {stack.kind}-attention layer {layer}"
-        raise InputError(f"{where} has heads 0 to {stack.n_heads[layer] - 1}, got head {head}")
+        raise InputError(f"{where}, layer {layer} heads 0 to {stack.n_heads[layer] - 1}; got head {head}")
     return Head(stack.name, stack.kind, layer, head)
 
 

@@ -43,6 +43,7 @@ class Thresholds:
 
 
 RULE = Thresholds()
+_ALL_ACT = "every token acts ({share:.0%} of the largest effect or more), so there is no idle one to rank them above"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def read(scores: Float[Tensor, " unit"], effects: Effects, thresholds: Threshold
     ranks = ranked(scores)
     facts = {"n_effective": int(acting.sum()), "n_idle": int(idle.sum())}
     if not facts["n_idle"]:
-        return Reading(name, None, "no unit is idle, so there is nothing to tell the others from", **facts)
+        return Reading(name, None, _ALL_ACT.format(share=thresholds.idle), **facts)
     miss, order = missed(ranks, share, facts["n_effective"]), auc(ranks, acting, idle)
     top = float(share[ranks == ranks.max()].max())
     call = call_of(miss, order, top, thresholds)
@@ -114,7 +115,7 @@ def decide(
         said = "; ".join(f"{r.operator}: {r.call or 'neither'} ({r.reason})" for r in readings)
         return UNDECIDED, f"the operators disagree: {said}", readings
     call = calls.pop()
-    reason = "; ".join(f"{r.operator}: {r.reason}" for r in readings)
+    reason = _joined(readings)
     if call is None:
         told = any(not math.isnan(reading.miss) for reading in readings)
         return UNDECIDED, f"it ranks some but not all: {reason}" if told else reason, readings
@@ -122,6 +123,12 @@ def decide(
     if wrong:
         return UNDECIDED, f"it has {wrong} pair{'s' * (wrong > 1)} of units in the wrong order; {reason}", readings
     return call, reason, readings
+
+
+def _joined(readings: Sequence[Reading]) -> str:
+    """The reasons, each once, with the operators that give it."""
+    by = {r.reason: [other.operator for other in readings if other.reason == r.reason] for r in readings}
+    return "; ".join(f"{' and '.join(names)}: {reason}" for reason, names in by.items())
 
 
 def quality_of(scores: Float[Tensor, " unit"], effects: Effects, thresholds: Thresholds = RULE) -> tuple[float, float]:

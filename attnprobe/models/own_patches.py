@@ -107,7 +107,9 @@ class Patches(Inputs):
                 f"{len(places)} patches; let the network say grid and special_tokens as they are"
             )
         return Example(
-            text=f"picture of {grid[0]} x {grid[1]} patches" if grid else f"picture of {n_tokens} positions",
+            text=f"picture of {grid[0]} \N{MULTIPLICATION SIGN} {grid[1]} patches"
+            if grid
+            else f"picture of {n_tokens} positions",
             inputs={"pixel_values": pixels},
             tokens=(*special, *places),
             spans=(None,) * n_tokens,

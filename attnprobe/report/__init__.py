@@ -41,6 +41,9 @@ SCRIPTS = (
     *("pictures.js", "counterfactual.js", "alignment.js", "lists.js", "start.js"),
 )
 
+# Files of these names are carried only where the part is on the page.
+OF_PARTS = ("alignment", "counterfactual", "pictures")
+
 
 def write(
     comparison: Comparison,
@@ -60,7 +63,7 @@ def write(
     """
     path = Path(path)
     check_writable(path)
-    _check_tables(without)
+    check_tables(without)
     whole = page(comparison, command=command, stem=path.stem, summary=summary, without=without, map_bytes=map_bytes)
     folder = path.with_suffix("")
     try:
@@ -93,12 +96,14 @@ def _save_tables(comparison: Comparison, folder: Path) -> list[Path]:
     return paths
 
 
-def _check_tables(without: Sequence[str]) -> None:
-    """`InputError` for a table to leave out that does not exist."""
+def check_tables(without: Sequence[str], said: str = "") -> None:
+    """`InputError` for a table to leave out that does not exist. said: what the list is called where it was given."""
     known = [*TABLE_NAMES, *EXTRA]
     for name in without:
         if name not in known:
-            raise InputError(f"without={list(without)}: no table is named '{name}'; {nearest(str(name), known)}")
+            raise InputError(
+                f"{said or f'without={list(without)}'}: no table is named '{name}'; {nearest(str(name), known)}"
+            )
 
 
 def check_writable(path: str | Path) -> None:
@@ -174,11 +179,21 @@ def page(
     template = environment.get_template("page.html.j2")
     whole = template.render(
         **facts,
-        css=Markup("\n".join([css(), _colours(facts["viewer"]), *map(_asset, STYLES)])),
-        js=Markup("\n".join([script(), *map(_asset, SCRIPTS)])),
+        css=Markup("\n".join([css(), _colours(facts["viewer"]), *map(_asset, _needed(STYLES, facts["parts"]))])),
+        js=Markup("\n".join([script(), *map(_asset, _needed(SCRIPTS, facts["parts"]))])),
         json=embedded(facts["viewer"]),
     )
     return whole.translate(CONTROLS)
+
+
+def _needed(names: Sequence[str], parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The files that a page with these parts uses; pictures may stand in place of words in other parts."""
+    there = {part["name"] for part in parts}
+    if any(isinstance(part["facts"], Mapping) and part["facts"].get("pictures") for part in parts):
+        there.add("pictures")
+    if "counterfactual" in there:
+        there.add("pictures")  # whose strips ask whether a text is one
+    return [name for name in names if (stem := name.partition(".")[0]) not in OF_PARTS or stem in there]
 
 
 def _colours(viewer: Mapping[str, Any]) -> str:

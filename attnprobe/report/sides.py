@@ -15,6 +15,7 @@ from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
 from attnprobe.report.counterfactual import beside
 from attnprobe.report.scores import unit_of
 from attnprobe.report.texts import argue
+from attnprobe.report.worst import ranked
 
 METRICS = {
     "comprehensiveness": "Taken away, its top tokens",
@@ -59,7 +60,7 @@ def other_side(comparison: Comparison, found: tuple[Finding, ...], verdict: str 
     said = [] if verdict else _verdicts(comparison)
     verdict = verdict or (found[0].verdict if found else "open")
     said += _removal(comparison) + _first_token(comparison) + _arguing(comparison)
-    said += _agreement(comparison) + beside(comparison)
+    said += _agreement(comparison) + _worse(comparison) + beside(comparison)
     groups = []
     for side in SHOWN[verdict]:
         sentences = [sentence for at, sentence in said if at == side]
@@ -100,6 +101,18 @@ def _removal(comparison: Comparison) -> Said:
             fall += f" {unit.signed(r.random_mean)}; {better} is better"
             said.append((side, f"{what} beat {percent(r.random_beaten, 0)} of random orders ({metric}: {fall})."))
     return said
+
+
+def _worse(comparison: Comparison) -> Said:
+    """Of several texts, those on which the map misleads, and those where its order is behind random ones."""
+    table = ranked(comparison)
+    if len(comparison.studies) < 2 or table.empty:
+        return []
+    misleads, behind = int(table.misleads.sum()), int((table.behind < 0).sum())
+    said = [f"By the verdict it misleads on {misleads} of {len(table)} texts."] if misleads else []
+    if 2 * behind > len(table):
+        said.append(f"On {behind} of {len(table)} texts its order does worse than random orders on average.")
+    return [("against", sentence) for sentence in said]
 
 
 def _first_token(comparison: Comparison) -> Said:

@@ -11,6 +11,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
 from attnprobe.judgement.rule import RULE, VERDICTS
 from attnprobe.verdict_tables import BETWEEN
+from attnprobe.wording import spaced
 
 CAUSES = 4
 
@@ -65,7 +66,7 @@ def _causes(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _sentence(said: str) -> str:
     said = said.strip().rstrip(".").replace(" -0%", " 0%")
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+    return spaced(f"{said[:1].upper()}{said[1:]}.") if said else ""
 
 
 def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:

@@ -120,6 +120,17 @@ def fitting(found: Sequence[Group], order: Sequence[Numbered], weights: int = FU
     return frozenset(kept)
 
 
+def _held(group: Group) -> str:
+    """What can be named: layers and heads, as ranges where none between is missing."""
+    layers, heads = (_range(group.scores[name].unique().tolist()) for name in ("layer", "head"))
+    return f"{group.name.lower()}: layers {layers}, heads {heads}"
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low} to {high}" if len(numbers) == high - low + 1 > 1 else ", ".join(map(str, sorted(numbers)))
+
+
 def numbered(found: Sequence[Group], heads: Sequence[tuple[str, str, int, int]]) -> list[Numbered]:
     """Heads (stack, kind, layer, head) by the number of their group; `InputError` for one that was not kept."""
     known: dict[tuple[str, str, int, int], Numbered] = {}
@@ -131,6 +142,6 @@ def numbered(found: Sequence[Group], heads: Sequence[tuple[str, str, int, int]])
         if (stack, kind, layer, head) not in known:
             raise InputError(
                 f"the capture holds no weights of {stack} {kind}-attention, layer {layer}, head {head}; "
-                f"it has {', '.join(f'{g.name.lower()} ({len(g.scores)} heads)' for g in found)}"
+                f"it has {'; '.join(map(_held, found))}"
             )
     return [known[head] for head in heads]

@@ -101,9 +101,12 @@ def _called(model: str) -> str:
 
 
 def _line(capture: Capture) -> str:
-    """The text that is shown, on one line."""
+    """The text that is shown, and the answer where the model writes one, on one line."""
     example = capture.example
     whole = example.text if example.pair is None else f"{example.text} ⁄ {example.pair}"
+    answer = [str(t) for t in example.notes.get("answer_tokens", example.notes.get("decoder_tokens", ()))]
+    if answer:
+        whole += " → " + " ".join(answer)
     line = "".join(c if c == " " else visible(c) for c in " ".join(whole.split()))
     return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 

@@ -28,7 +28,7 @@ def test_every_format_holds_the_scores_that_the_library_gives(printed: Callable[
     scores = attnprobe.attribute(str(classifier), "a good film", "rollout", identity=0.25).scores.tolist()
     option = ("--option", "identity=0.25")
     rows = [line.split() for line in printed(*option).splitlines()]
-    assert rows[0] == ["score", "token"]
+    assert rows[0] == ["score", "(no", "direction)", "token"]
     assert [row[1] for row in rows[1:]] == ["[CLS]", "a", "good", "film", "[SEP]"]
     assert [float(row[0]) for row in rows[1:]] == pytest.approx(scores, rel=1e-3)
     assert [row["score"] for row in json.loads(printed(*option, "--format", "json"))] == pytest.approx(scores)
@@ -50,3 +50,11 @@ def test_what_cannot_be_done_is_one_message(refused: Callable[..., str], classif
 
 def test_control_characters_of_a_token_do_nothing_to_the_terminal():
     assert printable("é\x1b[31m\n") == "é\\x1b[31m\\n"
+
+
+def test_the_points_of_scores_stand_below_one_another_and_the_unit_above(here: Path, classifier: Path, capsys):
+    words = ["attribute", str(classifier), "--text", "a good film", "--method", "leave_one_out"]
+    assert main([*words, "--target", "negative"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("score (logit of negative)")
+    assert len({line.index(".") for line in lines[1:] if "." in line.split()[0]}) == 1

@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from rich.cells import cell_len
 
 from attnprobe.cli.app import main
 from attnprobe.cli.printing import as_csv, plain, show_table
+from tests.architecture.source import ROOT
 
 TEXT = ("--text", "a good film")
 COMMANDS = {
@@ -92,3 +96,20 @@ def test_help_says_the_three_formats_everywhere(capsys):
         assert main([*command, "--help"]) == 0
         out = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "--format CHOICE" in out and "[choices: table, json, csv]" in out, name
+
+
+@pytest.mark.parametrize("words", [["methods"], ["methods", "--format", "json"], ["report", "--help"]])
+def test_a_terminal_without_unicode_gets_escapes(words: list[str]):
+    plain_terminal = os.environ | {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "attnprobe", *words], env=plain_terminal, capture_output=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    if "json" in words:
+        with_letters = [row for row in json.loads(done.stdout.decode("ascii")) if not row["formula"].isascii()]
+        assert with_letters and b"\\u" in done.stdout

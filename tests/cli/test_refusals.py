@@ -164,8 +164,35 @@ def test_a_file_that_is_missing_a_folder_or_empty_is_one_message(refused: Refuse
 
 
 @pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        ("texts.md", ["--out", "texts.md"]),
+        ("texts.md", ["--out", "texts.html", "--format", "json,md"]),
+        ("page/texts.csv", ["--out", "page.html"]),
+        ("page/texts.csv", ["--out", "page.pdf", "--format", "pdf,csv"]),
+        ("texts.md", ["--out", "./x.html", "--config", "study.toml", "--save-config", "./study.toml"]),
+    ],
+)
+def test_a_file_that_is_read_is_never_written_over(
+    refused: Refused, here: Path, classifier, file: str, more: list[str]
+):
+    (here / "page").mkdir()
+    (here / "study.toml").write_text("seed = 3\n", "utf-8")
+    (here / file).write_text("text\na good film\n", "utf-8")
+    assert "what is written would take its place" in refused("report", classifier, "--file", file, *more)
+    assert (here / file).read_text("utf-8") == "text\na good film\n"
+
+
+def test_a_text_that_is_no_unicode_is_one_message(refused: Refused, classifier: Path):
+    said = refused("report", classifier, "--text", "a", "--text", "\udcff bad", "--out", "page.html")
+    assert said == "text 2 of 2 is not text in UTF-8; give it in UTF-8, or in a file with --file"
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["report", "model", "--text", "a", "--out", "page.html", "--n-random", "1.5"], 'unable to convert "1.5"'),
+        (["report", "model", "--text", "a", "--out", "page.html", "--map-bytes", "1.5"], 'unable to convert "1.5"'),
         (["repot"], 'Unknown command "repot"'),
         (["demo", "--ot", "x"], "Unknown option: --ot. Did you mean --out? See `attnprobe demo --help`."),
         (["report", "model"], "--out requires an argument"),
@@ -186,3 +213,31 @@ def test_a_fault_of_our_own_keeps_its_traceback(here: Path, classifier: Path, mo
     monkeypatch.setattr("attnprobe.cli.making.read_examples", broken)
     with pytest.raises(RuntimeError, match="a fault"):
         main(["report", str(classifier), "--text", "a", "--out", "page.html"])
+
+
+def test_a_table_that_is_not_there_is_refused_before_the_model_is_loaded(refused: Refused):
+    words = ("report", "no-such-model", "--text", "a", "--out", "page.html", "--without", "failure")
+    assert refused(*words) == "--without failure: no table is named 'failure'; did you mean 'failures'?"
+
+
+def test_an_option_of_the_wrong_kind_says_the_kinds_in_words(refused: Refused):
+    words = ("report", "no-such-model", "--text", "a", "--out", "page.html", "--methods", "rollout")
+    message = refused(*words, "--option", "rollout.identity=abc")
+    assert message.startswith("option identity of rollout is ") and "a number" in message and "norm_ratio" in message
+    assert "Literal" not in message and "got 'abc'" in message
+
+
+def test_a_folder_without_a_capture_names_the_command_that_makes_one(refused: Refused, classifier: Path, here: Path):
+    message = refused("view", classifier, "--capture", "nocap", "--out", "a.html")
+    assert message == "nocap holds no capture; give a folder that `attnprobe capture --out` wrote"
+
+
+def test_a_place_that_takes_no_files_is_refused_before_the_model_is_loaded(refused: Refused):
+    message = refused("capture", "no-such-model", "--text", "a", "--out", "/proc/c")
+    assert message.startswith("/proc/c cannot be written: /proc takes no files")
+    assert message.endswith("choose another place")
+
+
+def test_heads_that_are_not_there_are_told_which_are(refused: Refused, classifier: Path):
+    message = refused("view", classifier, "--text", "a good film", "--heads", "9.9", "--out", "a.html")
+    assert message == "encoder self-attention has layers 0 to 1, heads 0 to 1; got layer 9, head 9"

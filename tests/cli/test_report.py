@@ -11,6 +11,7 @@ import pytest
 import attnprobe.comparison
 from attnprobe.cli.app import main
 from attnprobe.cli.demo import TEXTS
+from attnprobe.cli.printing import terminal
 from attnprobe.finding import findings
 
 QUICK = ("--methods", "raw_attention,leave_one_out", "--n-random", "2")
@@ -43,7 +44,7 @@ def test_a_text_becomes_a_page_with_its_tables_beside_it(
 def test_the_findings_are_printed(report: Callable[..., Any], capsys: pytest.CaptureFixture[str]):
     comparison = report("--text", "a good film")
     claims = [line[2:] for line in capsys.readouterr().out.splitlines() if line.startswith("- ")]
-    assert claims == [finding.claim for finding in findings(comparison)] != []
+    assert claims == [terminal(finding.claim) for finding in findings(comparison)] != []
 
 
 def test_the_page_says_the_command_that_makes_it_again(report: Callable[..., Any], pages: list, classifier: Path):
@@ -143,3 +144,8 @@ def test_the_demo_explains_its_own_texts_with_the_bundled_model(here, classifier
 
 def test_the_demo_has_enough_texts_for_intervals_over_texts():
     assert len(set(TEXTS)) >= attnprobe.intervals.MIN_TEXTS
+
+
+def test_the_random_control_is_not_counted_among_the_methods(report: Callable[..., Any], capsys):
+    report("--text", "a good film", "--methods", "raw_attention,leave_one_out,random_scores")
+    assert "explaining 1 text by 2 methods and the random control\n" in capsys.readouterr().err

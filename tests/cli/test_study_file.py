@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 import attnprobe.cli.study_file as study_file
+from attnprobe.choosing import chosen
 from attnprobe.cli.app import main
+from attnprobe.cli.options import MethodOptions, PageOptions
 from tests.architecture.source import ROOT
 
 QUICK = 'methods = ["raw_attention", "leave_one_out"]\nn-random = 2\nno-oracle = true\nno-verdicts = true\n'
@@ -108,6 +110,11 @@ def test_yaml_says_the_same(here: Path, classifier: Path, pages: list):
     assert pages[0][0].studies[0].attribution("raw_attention").options["heads"] == "max"
 
 
+def test_an_alias_that_holds_itself_is_one_message(refused: Callable[..., str], here: Path):
+    (here / "study.yaml").write_text("option: &a\n  rollout: *a\nmodel: x\ntext: x\nout: x.html\n", "utf-8")
+    assert "an alias in it stands for what holds it" in refused("report", "--config", "study.yaml")
+
+
 def test_a_saved_study_makes_the_same_report_again(here: Path, classifier: Path, pages: list):
     words = [
         "--text",
@@ -121,6 +128,7 @@ def test_a_saved_study_makes_the_same_report_again(here: Path, classifier: Path,
     assert main(["report", str(classifier), *words, "--save-config", "kept/study.toml"]) == 0
     saved = tomllib.loads((here / "kept" / "study.toml").read_text("utf-8"))
     assert saved["out"] == "../a.html" and "device" not in saved and "restart" not in saved
+    assert saved["methods"] == ["raw_attention", "rollout"]
     (here / "a.html").unlink()
     assert main(["report", "--config", "kept/study.toml"]) == 0
     first, second = (comparison for comparison, _ in pages)
@@ -137,6 +145,9 @@ def test_a_saved_study_makes_the_same_report_again(here: Path, classifier: Path,
         ('truncate = "yes"\n', "truncate is true or false, got 'yes'"),
         ("target = true\n", "target takes a value, got 'true'"),
         ('seed = "x"\n', 'Invalid value for seed from studies/study.toml: unable to convert "x" into int'),
+        ('text = [["a"]]\n', 'text takes values, got "[\'a\']" among them'),
+        ("text = [{a = 1}]\n", "text takes values, got"),
+        ("seed = 1.5\n", "seed is a whole number, got 1.5"),
         ("[target]\na = 1\n", "target takes a value, got a table"),
         ("config = 'other.toml'\n", "there is no option 'config'"),
         ("text = \n", "cannot be read: Invalid value"),
@@ -193,3 +204,13 @@ def test_the_demos_study_file_is_what_the_demo_runs(monkeypatch: pytest.MonkeyPa
     for name in ("model", "target", "methods", "page", "run", "truncate", "out"):
         assert getattr(from_file, name) == getattr(demo, name)
     assert list(from_file.texts) == list(demo.texts)
+
+
+def test_a_saved_study_names_the_default_methods_each_format_and_its_own_path(here: Path):
+    options = (PageOptions(format=["md,json", "csv"]), MethodOptions())
+    study_file.save_study(Path("my studies/s.toml"), "attnprobe/sentiment", Path("a.md"), options)
+    text = (here / "my studies" / "s.toml").read_text("utf-8")
+    saved = tomllib.loads(text)
+    assert saved["format"] == ["md", "json", "csv"]
+    assert saved["methods"] == [entry.name for entry, _ in chosen(None, {})]
+    assert text.splitlines()[0] == "# Made again by: attnprobe report --config 'my studies/s.toml'"

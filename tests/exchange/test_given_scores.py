@@ -234,3 +234,18 @@ def test_other_scores_are_another_comparison_on_disk(model, tmp_path):
 def test_given_scores_cost_no_passes(model):
     method = from_scores("mine", {TEXT: [0.0] * model.example(TEXT).n_tokens})
     assert attnprobe.passes(model, TEXT, method) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["raw_attention", "random_scores"])
+def test_a_name_that_attnprobe_has_is_refused_at_once(name):
+    with pytest.raises(InputError, match=f"a method named '{name}'; give from_scores another name"):
+        from_scores(name, {TEXT: [1.0]})
+
+
+def test_one_text_with_scores_is_called_one_text(model):
+    with pytest.raises(InputError, match="it has scores of 1 text; "):
+        attnprobe.attribute(model, OTHER, from_scores("mine", {TEXT: [1.0]}))
+
+
+def test_help_says_what_a_name_is():
+    assert "one word of letters, digits and _" in (from_scores.__doc__ or "")

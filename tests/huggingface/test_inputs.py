@@ -1,6 +1,7 @@
 """What a transformers model reads: encodings, masks, pairs, pictures; and where its attention and its answer are."""
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 import transformers
@@ -288,6 +289,7 @@ class TestPictures:
             (torch.rand(2, 3, 12, 12), "give one at a time"),
             (torch.rand(12, 12), "give one at a time"),
             ("cat.png", "this model reads pictures"),
+            (PIL.Image.new("RGB", (12, 12)), r"got Image: .*image processor, .*preprocessor_config.json.*pixel_values"),
         ],
     )
     def test_what_is_no_picture_for_this_model_is_refused(self, picture, message):
@@ -314,3 +316,11 @@ def test_question_answering_has_a_start_and_an_end_at_every_token():
     assert torch.equal(logits[..., 0], expected.start_logits) and torch.equal(logits[..., 1], expected.end_logits)
     target = model.resolve(example, Target(label=1, position=3))
     assert target(logits)[0] == expected.end_logits[0, 3]
+
+
+def test_half_of_a_letter_is_refused_with_the_mend():
+    model = load("attnprobe/sentiment")
+    text = "a \ud83d good film"
+    with pytest.raises(InputError, match=r"character 2 of the text is half of a letter .*surrogatepass"):
+        model.example(text)
+    assert "good" in model.example(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).text

@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnprobe.judgement.effects import Effects
-from attnprobe.judgement.rule import Thresholds, auc, decide, inversions, missed, quality_of, ranked, read
+from attnprobe.judgement.rule import (
+    EXPLAINS,
+    Thresholds,
+    _why,
+    auc,
+    decide,
+    inversions,
+    missed,
+    quality_of,
+    ranked,
+    read,
+)
 
 
 def effects(*values: float, operator: str = "mean") -> Effects:
@@ -85,7 +96,7 @@ def test_units_between_acting_and_idle_are_not_held_against_a_map():
         ((0.2,) * 6, TWO_OF_SIX, "gives every unit the same"),
         ((1.0,), (1.0,), "one unit alone"),
         ((0.5, 0.3, 0.2), (0.0, 0.0, 0.0), "no unit has an effect"),
-        ((0.5, 0.3, 0.2), (1.0, 0.9, 0.8), "no unit is idle"),
+        ((0.5, 0.3, 0.2), (1.0, 0.9, 0.8), "every token acts"),
     ],
 )
 def test_what_cannot_be_told_is_undecided_with_its_reason(map_: tuple, given_effects: tuple, reason: str):
@@ -141,3 +152,7 @@ def test_the_effects_themselves_never_mislead(values: list[float]):
 def test_auc_without_a_pair_is_not_defined():
     everyone = torch.tensor([True, True])
     assert math.isnan(auc(torch.tensor([0, 1]), everyone, ~everyone))
+
+
+def test_a_share_that_rounds_to_nothing_has_no_sign():
+    assert "miss 0% of" in _why(EXPLAINS, -0.0004, 1.0, 1.0, Thresholds())

@@ -53,7 +53,7 @@ def test_a_picture_becomes_patches_by_row_and_column(model: OwnModel):
     example = model.example(pictures()[0])
     assert example.tokens == ("[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2")
     assert example.is_special == (True, *[False] * 6) and example.axis == "patches"
-    assert example.text == "picture of 2 x 3 patches"
+    assert example.text == "picture of 2 \N{MULTIPLICATION SIGN} 3 patches"
     assert torch.equal(example.inputs["pixel_values"], pictures()[:1])
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from attnprobe.comparison import compare
+from attnprobe.exchange import from_scores
 from attnprobe.report import write
 
 READY = "html[data-ready=yes]"
@@ -40,3 +42,12 @@ def test_hostile_tokens_stay_text_in_the_browser(hostile, opened):
     page = opened(hostile)
     assert page.locator("b:empty").count() == 0
     assert page.locator("#rows").get_by_text("</script><b>", exact=True).count() == len(hostile.methods)
+
+
+def test_a_method_may_have_any_word_as_its_name(model, browser, tmp_path):
+    """In the page's script a table of methods must hold no names but theirs."""
+    text = "good film bad plot"
+    words = [from_scores(name, {text: [0.1, 0.2, 0.3, 0.4]}) for name in ("__proto__", "constructor", "toString")]
+    found = compare(model, text, ["raw_attention", *words], n_random=2, n_resamples=10, oracle=False, progress=False)
+    page = browser.open(found.report(tmp_path / "page.html"), ready=READY)
+    assert page.locator("#rows td.c[data-i]").count() == 6 * 4

@@ -8,6 +8,7 @@ import torch
 
 from attnprobe.report import page, write
 from attnprobe.report.best_orders import best_orders
+from attnprobe.report.sides import other_side
 from attnprobe.report.spread import spread
 from attnprobe.report.worst import ranked, worst
 from attnprobe.study import ORACLE, RANDOM_ORDER, SHARES
@@ -37,6 +38,18 @@ def test_texts_that_attention_misleads_on_come_first_and_are_never_hidden(many):
     found = worst(judged(behind(many, [0.1, 0.4, -0.2, 0.3, 0.05, 0.0, 0.2]), verdicts))
     assert [row["index"] for row in found["rows"]][:2] == [2, 1]
     assert found["rows"][0]["verdict"] == "misleads" and "misleads on 1 of 7" in found["heading"]
+
+
+def test_texts_on_which_attention_serves_badly_speak_against_it_at_the_top(many):
+    gaps = [0.1, 0.4, -0.2, 0.3, 0.05, 0.0, 0.2]
+    made = judged(behind(many, gaps), ["undecided"] * 2 + ["misleads"] + ["undecided"] * 4)
+    said = dict(other_side(made, (), "open")["groups"])["Against:"]
+    assert "By the verdict it misleads on 1 of 7 texts." in said
+    assert "On 5 of 7 texts its order does worse than random orders on average." in said
+    fine = judged(behind(many, [-0.1] * 7), ["undecided"] * 7)
+    assert not any(
+        "misleads" in one or "worse" in one for _, them in other_side(fine, (), "open")["groups"] for one in them
+    )
 
 
 def test_no_more_than_ten_are_listed(many):

@@ -3,6 +3,7 @@
 import json
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -66,6 +67,20 @@ def test_json_holds_every_table_to_the_last_digit_and_what_it_was_made_with(many
                 read[column].astype("float64"), table[column].astype("float64").reset_index(drop=True),
                 rtol=1e-12, check_names=False,
             )  # fmt: skip
+
+
+def test_every_table_of_the_page_is_in_every_format(many: Comparison, tmp_path: Path):
+    many.report(tmp_path / "page.html", format="html,json")
+    beside = {path.stem for path in (tmp_path / "page").iterdir()}
+    assert set(json.loads((tmp_path / "page.json").read_text("utf-8"))["tables"]) == beside == set(every_table(many))
+    assert len(every_table(many)["best_orders"])
+    assert formats.write_all(many, tmp_path / "less.md", without=["best_orders"]).failed == ()
+
+
+def test_json_names_no_folder_of_this_machine(one: Comparison):
+    told = replace(one, model={**one.model, "name": "/srv/secret/models/bert"})
+    text = document_text(told, command="attnprobe report /srv/secret/models/bert --out page.json")
+    assert "secret" not in text and json.loads(text)["model"]["name"].endswith("/bert")
 
 
 def test_what_is_left_out_is_in_no_format(one: Comparison, tmp_path: Path):
@@ -198,6 +213,29 @@ def test_one_format_that_fails_loses_nothing_of_the_others(
         made.require()
 
 
+def test_a_name_with_a_point_in_it_can_be_written_again(one: Comparison, tmp_path: Path):
+    for _ in range(2):
+        made = formats.write_all(one, tmp_path / "model-v0.1.html", ["html", "csv", "md"])
+        assert made.failed == () and made.paths["csv"].name == "model-v0.1"
+
+
+@pytest.mark.parametrize("name", ["md", "json", "csv"])
+def test_writing_that_breaks_off_leaves_the_old_file(one: Comparison, tmp_path: Path, monkeypatch, name: str):
+    (tmp_path / "p").mkdir()
+    old = tmp_path / "p" / "agreement.csv" if name == "csv" else tmp_path / f"p.{name}"
+    old.write_text("old", "utf-8")
+
+    def breaks(path: object, *_: object, **__: object) -> None:
+        Path(str(path)).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", breaks)
+    monkeypatch.setattr(pd.DataFrame, "to_csv", lambda table, path, **_: breaks(path))
+    assert "No space left" in formats.write_all(one, tmp_path / f"p.{name}", [name]).failed[0].reason
+    assert old.read_bytes() == b"old"
+    assert not [path for path in tmp_path.rglob("*") if path not in (old, tmp_path / "p")]
+
+
 @pytest.mark.parametrize(
     ("out", "format", "names"),
     [
@@ -226,3 +264,22 @@ def test_a_format_that_is_not_there_is_refused(one: Comparison, tmp_path: Path, 
     with pytest.raises(InputError, match=message):
         one.report(tmp_path / out, format=format)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_in_brackets_is_said_of_random_orders_and_of_intervals(many: Comparison, one: Comparison):
+    rows = many.main[(many.main.metric == "comprehensiveness") & (many.main.method == "raw_attention")]
+    (position,) = [p for p in many.positions.to_dict("records") if p["example_index"] == 0
+                   and (p["metric"], p["method"]) == ("comprehensiveness", "raw_attention")
+                   and p["operator"] == many.settings.operator]  # fmt: skip
+    judged = many.studies[0].under(many.settings.operator)
+    assert judged is not None and not rows.empty
+    assert position["random_low"] < position["random_high"]
+    several, single = (next(b for b in digest(c).blocks if b.title == "Comprehensiveness").note for c in (many, one))
+    random = "random orders: their mean and, in brackets, the middle 90 % of them"
+    assert several.endswith(f"; interval: 95 % over texts; {random}")
+    assert single.endswith(random) and "95 %" not in single
+
+
+def test_two_texts_have_no_intervals_and_none_is_spoken_of(many: Comparison):
+    two = replace(many, faithfulness=many.faithfulness.assign(low=float("nan"), high=float("nan")))
+    assert not [block.note for block in digest(two).blocks if "over texts" in block.note]

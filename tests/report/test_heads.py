@@ -26,6 +26,20 @@ def texts_of(html):
     return json.loads(data.group(1))["texts"]
 
 
+def test_a_head_that_looks_within_windows_has_the_mean_over_them():
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 4], window_size=2, num_labels=2
+    )
+    model = load(transformers.SwinForImageClassification(config).eval())
+    capture = model.capture(model.example(torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))))
+    table = scored([capture])
+    assert list(zip(table.layer, table["head"], strict=True)) == [(0, 0), (0, 1), *((1, head) for head in range(4))]
+    windows = torch.stack([site.weights[0] for site in capture.sites if site.layer == 0]).double()
+    entropy = -(windows * windows.log()).sum(-1).mean((0, 2))
+    name = next(name for name in head_scores if name.startswith("entropy"))
+    assert table[table.layer == 0][name].tolist() == pytest.approx(entropy.tolist(), rel=1e-4)
+
+
 def test_every_text_on_the_page_has_its_own_weights(many):
     for text, study in zip(texts_of(page(many)), many.studies, strict=True):
         found = text["stacks"]

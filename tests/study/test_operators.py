@@ -18,6 +18,7 @@ from attnprobe.models.planted import planted
 from attnprobe.significance import holm
 from attnprobe.tables import null_band
 from attnprobe.verdict_tables import BETWEEN, shares
+from attnprobe.wording import spaced
 from tests import tiny
 
 FEW = ["raw_attention", "leave_one_out", "random_scores"]
@@ -118,7 +119,9 @@ def test_a_map_that_is_known_to_mislead_is_not_said_to_explain(misled):
     assert row.method == "raw_attention" and row.verdict in ("misleads", "undecided")
     assert set(misled.verdict_evidence.operator) >= {"value_zero"}
     first = findings(misled)[0]
-    assert first.topic == "explanation" and first.verdict == row.verdict and row.reason.rstrip(".") in first.claim
+    assert (
+        first.topic == "explanation" and first.verdict == row.verdict and spaced(row.reason.rstrip(".")) in first.claim
+    )
 
 
 def with_verdicts(comparison, verdicts, quality):
@@ -138,10 +141,25 @@ def with_verdicts(comparison, verdicts, quality):
     return replace(comparison, verdicts=rows, verdict_shares=shares(rows))
 
 
+def test_maps_of_which_the_same_is_to_be_said_share_one_finding(misled):
+    row = misled.verdicts.iloc[[0]].assign(verdict="undecided", reason="so it is", against="", causes="")
+    said = [row.assign(method=name) for name in ("raw_attention", "rollout", "attention_flow")]
+    rows = pd.concat([*said, row.assign(method="grad_sam", reason="it is not")], ignore_index=True)
+    found = [f for f in findings(replace(misled, verdicts=rows)) if f.topic == "explanation"]
+    assert [f.claim for f in found] == [
+        "Whether raw attention, rollout and attention flow explain this prediction is undecided: so it is.",
+        "Whether Grad-SAM explains this prediction is undecided: it is not.",
+    ]
+    assert list(found[0].evidence.method) == ["raw_attention", "rollout", "attention_flow"]
+
+
 def test_a_set_has_shares_with_intervals_a_test_what_speaks_against_and_causes(seven):
     found = with_verdicts(seven, ["misleads"] * 11 + ["explains"], np.linspace(0.1, 0.35, 12))
     first = findings(found)[0]
-    assert first.verdict == "misleads" and "explains 1 of 12 (8% [1%, 35%]), misleads on 11 of 12" in first.claim
+    assert first.verdict == "misleads"
+    assert spaced("explains 1 of 12 (8% [1%, 35%]), misleads on 11 of 12") in first.claim
+    # The mean of 0.1 to 0.35 is 0.225: 17.5 points below the 0.4 of random orders.
+    assert "% of the effect more" in first.claim and "−1" in first.claim and "0.1" not in first.claim.split(" (W")[0]
     assert "1 text: explains" in first.against and "one (12 texts)" in first.against and "two" in first.against
     assert first.causes == ("sink on 2 of 12 texts; on the first: it rests on 'a'; look at value_norms",)
     p = stats.wilcoxon(np.linspace(0.1, 0.35, 12) - 0.4).pvalue

@@ -86,7 +86,7 @@ def test_the_cell_that_is_read_has_the_models_numbers(browser, full, tmp_path):
     length = float(site.value[0, 3, k].norm())
     assert f"length of the value{length:.2f}" in facts
     product = site.query[0, 3, q] @ site.key[0, 3, k]
-    said = float(facts.split("sum ")[1].split("8 dim")[0].replace("\N{MINUS SIGN}", "-"))
+    said = float(facts.split("sum about ")[1].split("8 dim")[0].replace("\N{MINUS SIGN}", "-"))
     assert abs(said - float(product)) < 0.05 * float(
         site.query[0, 3].norm(dim=-1).max() * site.key[0, 3].norm(dim=-1).max()
     )
@@ -111,7 +111,8 @@ def test_special_tokens_are_left_out_and_rows_can_be_stretched(browser, tmp_path
     model = attnprobe.load("attnprobe/sentiment")
     view = attnprobe.view(model.capture(model.example("a dull and pointless film .")))
     page = opened(browser, view, tmp_path)
-    weights = view.capture.weights()[-1, page.evaluate("document.getElementById('viewer').attnprobe.state.head")]
+    state = page.evaluate("document.getElementById('viewer').attnprobe.state")
+    weights = view.capture.weights()[state["layer"], state["head"]]
     choose(page, "special", "shares")
     inner = weights[1:-1, 1:-1] * (weights[1:-1].sum(-1) / weights[1:-1, 1:-1].sum(-1))[:, None]
     key = int(inner[0].argmax())

@@ -30,7 +30,7 @@ def test_tables_hold_full_precision(bert):
         (lambda m, c: attnprobe.view(m.capture(c.example, keep=Keep.of("z"))), CaptureError, "no weights were kept"),
         (lambda m, c: attnprobe.view(c, target=0), InputError, "need the model"),
         (lambda m, c: attnprobe.view(c, model="bert"), InputError, "attnprobe.load"),
-        (lambda m, c: attnprobe.view(c, heads="9.9"), InputError, "layer 9, head 9"),
+        (lambda m, c: attnprobe.view(c, heads="9.9"), InputError, "layers 0 to 2, heads 0 to 3"),
         (lambda m, c: attnprobe.view(c, model=m, heads="9.9"), InputError, "layers 0 to 2"),
         (lambda m, c: attnprobe.view(c, heads="head"), InputError, "names no head"),
         (lambda m, c: attnprobe.view(c, max_bytes=10), InputError, "max_bytes=10"),
@@ -56,6 +56,21 @@ def test_an_edited_capture_shows_no_effects_and_says_why(bert):
     edited = model.capture(capture.example, edits=[attnprobe.uniform(layers=0)])
     view = attnprobe.view(edited, model=model, target=0)
     assert "the capture was edited" in view.html
+
+
+def test_saving_that_breaks_off_leaves_the_old_page(bert, tmp_path, monkeypatch):
+    _, capture = bert
+    made, page = attnprobe.view(capture), tmp_path / "view.html"
+    page.write_text("old", "utf-8")
+
+    def breaks(path, *_, **__):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(page), "write_text", breaks)
+    with pytest.raises(InputError, match="No space left"):
+        made.save(page)
+    assert page.read_bytes() == b"old" and list(tmp_path.iterdir()) == [page]
 
 
 def test_the_page_asks_for_nothing_from_outside(full):

@@ -90,6 +90,17 @@ def read_given(
     return _with_ids(model, given, pair, readers, truncate, answer)
 
 
+def _check_letters(text: Any) -> None:
+    """`InputError` for halves of a letter (lone surrogates), which no tokenizer reads and no file holds."""
+    try:
+        str.encode(text if isinstance(text, str) else "", "utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"character {error.start} of the text is half of a letter ({text[error.start]!a}), left where it was cut "
+            'or read in a wrong encoding; text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") mends it'
+        ) from None
+
+
 def _with_ids(
     model: "HuggingFaceModel", given: Any, pair: Any, readers: Readers, truncate: bool, answer: Any
 ) -> Example:
@@ -100,6 +111,8 @@ def _with_ids(
         )
     if not reads(model.module, "input_ids"):
         raise InputError(f"{model.name} reads {main_input(model.module)}, which this input does not hold")
+    for text in (given, pair):
+        _check_letters(text)
     limits = Limits.of(model.module, readers.texts, model.config)
     dtype = number_type(model.module)
     example = read(readers.texts, limits, given, pair, truncate=truncate, dtype=dtype)

@@ -27,8 +27,9 @@ def picture_inputs(reader: Any, config: Any, picture: Any, name: str = "pixel_va
         return {name: given if given.ndim > (4 if name == "pixel_values_videos" else 3) else given[None]}
     if reader is None:
         raise InputError(
-            f"this model reads pictures, got {type(picture).__name__}; give a tensor of floats [channel height width], "
-            "or load it with its image processor"
+            f"this model reads pictures as numbers, got {type(picture).__name__}: what turns a picture into them, its "
+            "image processor, was not loaded. Load a folder that holds it (preprocessor_config.json), or "
+            "load((model, processor)), or give pixel_values, a tensor of floats [channel height width]"
         )
     if n_channels(config) == 3 and hasattr(picture, "convert"):
         picture = picture.convert("RGB")  # grey pictures and those with a transparent ground
@@ -86,7 +87,7 @@ def named_patches(config: Any, inputs: Mapping[str, Any], seen: Seen) -> Named |
     if special is None:
         numbers = tuple(f"position {index}" for index in range(n))
         return Named(numbers, text=f"{kind} of {n} positions", notes={"positions": UNKNOWN})
-    text = f"{kind} of {' x '.join(map(str, grid))} patches"
+    text = f"{kind} of " + " \N{MULTIPLICATION SIGN} ".join(map(str, grid)) + " patches"
     return Named((*special, *patches), len(special), text, "patches", notes)
 
 

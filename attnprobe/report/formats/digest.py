@@ -14,6 +14,7 @@ from attnprobe.judgement.rule import VERDICTS
 from attnprobe.report.claims import top
 from attnprobe.report.scores import unit_of
 from attnprobe.verdict_tables import BETWEEN
+from attnprobe.wording import spaced
 
 HOLDS_UP = {"yes": "holds up", "no": "does not hold up", "open": "open"}
 WORDS = {
@@ -127,24 +128,30 @@ def _causes(rows: pd.DataFrame) -> str:
 
 
 def _sentences(cell: object) -> str:
-    return "; ".join(part.strip().rstrip(".") for part in str(cell).split(BETWEEN) if part)
+    return spaced("; ".join(part.strip().rstrip(".") for part in str(cell).split(BETWEEN) if part))
 
 
 def _faithfulness(comparison: Comparison) -> list[Block]:
     """A table a metric of the main operator: each method beside random orders."""
     unit, found = unit_of(comparison), []
-    many = len(comparison.studies) > 1
     for metric, part in comparison.main.groupby("metric", sort=False):
         better = part.better.iloc[0]
         said = WORDS.get(str(metric), str(metric).replace("_", " ").capitalize())
         note = (
-            f"{said}, in {unit.word} of {unit.what}; {better} is better; operator {comparison.settings.operator}; "
-            f"in brackets 95 % {'intervals over texts' if many else 'of the random orders'}"
+            f"{said}, in {unit.word} of {unit.what}; {better} is better; operator {comparison.settings.operator}"
+            f"{_brackets(part)}"
         )
         rows = [_faithful(row, unit.factor, sign=not str(metric).endswith("_area")) for row in part.to_dict("records")]
         headers = ("method", "mean", "interval", "random orders", "beats of them", "here")
         found.append(Block(str(metric).replace("_", " ").capitalize(), note, headers, _rows(rows), frozenset({0, 5})))
     return found
+
+
+def _brackets(rows: pd.DataFrame) -> str:
+    """What stands in brackets: intervals where there are enough texts, random orders where there are such."""
+    over = "; interval: 95 % over texts" if rows.low.notna().any() else ""
+    random = "; random orders: their mean and, in brackets, the middle 90 % of them"
+    return over + (random if rows.random_low.notna().any() else "")
 
 
 def _faithful(row: dict, factor: float, *, sign: bool) -> tuple[str, ...]:

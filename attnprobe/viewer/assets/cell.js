@@ -3,10 +3,11 @@ var BAR = 46;
 function drawCell(V) {
   var l = layerOf(V), d = headOf(V), map = mapOf(V, stackOf(V), l, V.state.head, "weight"), q = V.state.q, k = V.state.k, Q = sideOf(V, l, "q"), K = sideOf(V, l, "k");
   var box = find(V, ".cellbox");
+  box.parentNode.classList.remove("few");
   if (map.pooled) { box.innerHTML = blockCell(V, l, map, q, k); return; }
   var n = map.columns, row = map.values.subarray(q * n, (q + 1) * n), w = row[k], list = [];
   if (d.score) list.push(scoreFact(V, d, q, k, n));
-  list.push(["Weight", pc(w), place(w, row) + " of the row; even would be " + pc(1 / n)]);
+  list.push(["Weight", pc(w), ofRow(w, seen(V, d, q, row))]);
   ["value", "written"].forEach(function (m) {
     if (!l[m]) return;
     var len = norms(V, l, V.state.head, m), parts = row.map(function (v, i) { return Math.abs(v) * len[i]; }), sum = sumOf(parts) || 1;
@@ -18,11 +19,20 @@ function drawCell(V) {
     list.push(["Attention × gradient", sgn(v, digits(v)), "on the " + V.data.target]);
   }
   var other = function (side, i) { return side.exact && side.exact[i] ? ' <span class="mute">(' + tok(side.exact[i]) + ")</span>" : ""; };
+  box.parentNode.classList.toggle("few", list.length < 2 && !d.vectors);
   box.innerHTML = '<div class="mh"><span>One weight: ' + tok(Q.names[q]) + other(Q, q) + " → " + tok(K.names[k]) + other(K, k) + '</span></div><dl class="facts">' + list.map(function (f) {
     return "<div><dt>" + esc(f[0]) + "</dt><dd>" + esc(f[1]) + "<small>" + esc(f[2]) + "</small></dd></div>";
   }).join("") + "</dl>" + vectors(V, d, q, k, Q, K) + '<p class="note sm">' + missing(V, l, d) + "</p>";
 }
 function place(v, values) { var r = rankOf(v, values); return r + (r % 100 > 10 && r % 100 < 20 ? "th" : ["th", "st", "nd", "rd"][r % 10] || "th") + " of " + values.length; }
+/* The weights of a row on the keys that its query can see: by its scores where they are known; else all but 0. */
+function seen(V, d, q, row) {
+  return Array.from(row).filter(function (v, i) { return d.score ? V.bytes[d.score[0] + q * row.length + i] : v !== 0; });
+}
+function ofRow(w, row) {
+  if (row.indexOf(w) < 0) return "a key that this query does not see";
+  return row.length === 1 ? "the only key that this query sees" : place(w, row) + " keys that it sees; even would be " + pc(1 / row.length);
+}
 /* The score that the softmax got: 254 even steps between the lowest and the highest; code 0 is hidden. */
 function scoreFact(V, d, q, k, n) {
   var code = function (i) { return V.bytes[d.score[0] + q * n + i]; }, row = [], c = code(k);
@@ -53,10 +63,16 @@ function vectors(V, d, q, k, Q, K) {
   if (b) h += strip("Key of " + tok(K.names[k]), b);
   if (a && b && a.length === b.length) {
     var product = a.map(function (x, i) { return x * b[i]; });
-    h += strip("Query × key, dimension by dimension: sum " + sgn(sumOf(product), 2), product);
+    h += strip("Query × key, dimension by dimension: sum about " + aboutSum(a, b, v, product), product);
   }
   if (value) h += strip("Value of " + tok(K.names[k]), value);
   return '<div class="strips">' + h + "</div>";
+}
+/* A sum of products with the digits that hold: the numbers are known to half of one of 127 steps. */
+function aboutSum(a, b, v, product) {
+  var off = function (x, step) { return sumOf(x.map(function (y) { return y * y; })) * step * step / 12; };
+  var likely = 2 * Math.sqrt(off(a, v.key[1] / 127) + off(b, v.query[1] / 127));
+  return sgn(sumOf(product), Math.min(4, Math.max(0, Math.round(-Math.log10(likely || 1)))));
 }
 /* A vector as bars up (blue) and down (orange) from 0. */
 function strip(title, numbers) {
@@ -69,11 +85,18 @@ function strip(title, numbers) {
   var text = title.replace(/<[^>]*>/g, "");
   return '<figure><figcaption>' + title + '</figcaption><svg viewBox="0 0 100 ' + BAR + '" preserveAspectRatio="none" role="img" aria-label="' + text + ", " + numbers.length + " numbers, the largest " + num(most) + '"><path d="M0 ' + mid + 'H100" stroke="var(--bandline)" stroke-width=".6" vector-effect="non-scaling-stroke"/>' + h + '</svg><p class="note sm">' + numbers.length + " dimensions, up to ±" + num(most) + "</p></figure>";
 }
-/* What this capture does not hold, and how to get it. */
+/* What this capture does not hold, or this page for this head, and how to get it. */
 function missing(V, l, d) {
-  var out = [];
-  if (!d.score) out.push("scores");
-  if (!d.vectors) out.push("queries and keys");
-  if (!l.value && !l.written) out.push("values");
-  return out.length && V.options.page ? "Not kept in this capture, or not for this head: " + out.join(", ") + "." : "";
+  var heads = [], none = [], here = [], names = [];
+  if (!V.options.page) return "";
+  stackOf(V).layers.forEach(function (x) { heads = heads.concat(x.heads); });
+  var lacks = function (name, words, keep) {
+    if (d[name]) return;
+    if (heads.some(function (h) { return h[name]; })) here.push(words); else { none.push(words); names = names.concat(keep); }
+  };
+  lacks("score", "scores before the softmax", ["scores"]);
+  lacks("vectors", "queries, keys and values", ["query", "key", "value"]);
+  if (!l.value && !l.written) { none.push("lengths of values"); if (names.indexOf("value") < 0) names.push("value"); }
+  var how = none.length ? "Not kept in this capture: " + none.join("; ") + ". To have them: model.capture(example, keep=Keep.of(" + ["weights"].concat(names).map(function (x) { return '"' + x + '"'; }).join(", ") + ")), with Keep from attnprobe." : "";
+  return esc([how, here.length ? "There was no room on the page for this head’s " + here.join(" and ") + "; name the head to view(capture, heads=…) to have them first." : ""].join(" ").trim());
 }

@@ -60,5 +60,10 @@ function legend(V, map) {
   var at = function (s) { return signed ? s * most : low + s * (most - low); };
   return '<div class="ramp" role="img" aria-label="Colours from ' + esc(say(signed ? -most : low)) + " to " + esc(say(most)) + '">' + shares.map(function (s) {
     return '<span><i style="background:rgb(' + colour(at(s)).join(",") + ')"></i>' + esc(say(at(s))) + "</span>";
-  }).join("") + "</div>";
+  }).join("") + "</div>" + contrastWords(V, map);
+}
+/* Colours that do not begin at 0 say so, and why they were chosen. */
+function contrastWords(V, map) {
+  if (V.state.full !== "contrast" || !map.range.low) return "";
+  return '<p class="note sm">Colours go from this head’s least to its most' + (V.state.measure === "weight" && nearEven(V, stackOf(V)) ? ": its weights are near even, and from 0 on all cells would look alike." : ", not from 0.") + "</p>";
 }

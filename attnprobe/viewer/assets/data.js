@@ -110,8 +110,18 @@ function namesOf(V, which, indices, size) {
 function rangeOf(V, values) {
   var m = V.state.measure, s = stackOf(V), most = 0, least = Infinity;
   if (V.state.full === "all") return { low: 0, most: m === "weight" ? Math.max(1, s.scale.peak) : m === "effect" ? s.effect.peak || 1 : largestOf(V, s, m) };
-  for (var i = 0; i < values.length; i++) { var v = Math.abs(values[i]); if (v > most) most = v; if (v < least) least = v; }
+  for (var i = 0; i < values.length; i++) { var v = Math.abs(values[i]); if (v > most) most = v; if (v < least && v > 0) least = v; }
   return { low: V.state.full === "contrast" && !MEASURES[m].signed && least < most ? least : 0, most: most || 1 };
+}
+/* Whether all weights of a stack are near what an even look gives, so that maps have no contrast of their own. */
+function nearEven(V, s) {
+  var l = s.layers[s.layers.length - 1];
+  return s.scale.peak < Math.min(0.25, 3 / sideOf(V, l, "k").names.length);
+}
+/* A causal stack: no query sees a later key. */
+function isCausal(V, s, layer, at) {
+  var map = layer.q === layer.k && s.kind === "self" && mapOf(V, s, layer, at, "weight"), n = map && map.columns, slack = map && map.pooled ? 1 : 0;
+  return !!map && n > 1 && map.values.every(function (v, i) { return v === 0 || i % n <= Math.floor(i / n) + slack; });
 }
 /* The largest value-weighted number of a stack; looked for once. */
 function largestOf(V, s, measure) {

@@ -2,7 +2,7 @@
 var FRAME = '<div class="av"><div class="ctrl"></div><div class="hg"><div class="ovpart"><div class="mh"><span>Layer (down) × head (across)</span><button type="button" class="large" aria-pressed="false">Enlarge</button></div><p class="note sm ovs"></p><div class="ovbox"></div><div class="ovleg"></div></div>' +
   '<div class="rest"><div class="two"><div class="mid"><figure class="mapbox"><figcaption class="mh mapt"></figcaption><p class="note sm maps"></p><div class="map"></div><p class="now mnow" aria-live="polite"></p><div class="mapleg"></div></figure></div>' +
   '<div class="side"><figure class="picbox" hidden><figcaption class="mh pict"></figcaption><p class="note sm picnote"></p><div class="picwho seg"></div><div class="pic"></div></figure>' +
-  '<figure class="arcbox"><figcaption class="mh"><span>Arcs</span><button type="button" class="cols" aria-pressed="false">Two columns</button></figcaption><p class="note sm arcs"></p><div class="arc"></div><p class="now anow" aria-live="polite"></p></figure></div></div></div></div><div class="below"><details class="cardbox" open><summary>The head in numbers</summary><dl class="hc"></dl></details><div class="cellbox"></div></div><p class="note sm foot"></p></div>';
+  '<figure class="arcbox"><figcaption class="mh"><span>Arcs</span><button type="button" class="cols" aria-pressed="false">Two columns</button></figcaption><p class="note sm arcs"></p><div class="arc"></div><p class="now anow" aria-live="polite"></p></figure></div></div></div></div><div class="below"><details class="cardbox" open><summary>The head in numbers</summary><dl class="hc"></dl><details class="means"><summary>What these scores mean</summary><dl></dl></details></details><div class="cellbox"></div></div><p class="note sm foot"></p></div>';
 function option(value, label, on) { return '<option value="' + esc(value) + '"' + (on ? " selected" : "") + ">" + esc(label) + "</option>"; }
 function choice(name, label, options) { return options.length < 2 ? "" : '<label><span>' + label + '</span><select data-set="' + name + '">' + options.join("") + "</select></label>"; }
 function controls(V) {
@@ -26,6 +26,7 @@ function set(V, name, value) {
   var st = V.state, active = V.root.activeElement && V.root.activeElement.dataset.set;
   st[name] = name === "stack" ? +value : value;
   if (name === "stack") openStack(V);
+  if (name === "full") V.coloured = true;
   if (name !== "special") { controls(V); overview(V); }
   drawHead(V);
   if (active && find(V, '[data-set="' + active + '"]')) find(V, '[data-set="' + active + '"]').focus();
@@ -36,20 +37,29 @@ function drawHead(V) {
   drawCard(V);
   find(V, ".foot").textContent = [V.data.rounding].concat(V.data.notes).join(" ");
 }
-/* A stack opens on its sharpest head of the last layer; on full colour for all where some head needs it. */
+/* A stack opens on its sharpest head; on full colour for all where some head needs it, from least to most where all
+   are near even. */
 function openStack(V) {
-  var s = stackOf(V), st = V.state, l = s.layers[s.layers.length - 1], value = function (h) { var v = scoreAt(V, h, "spread"); return v == null ? 2 : v; };
+  var s = stackOf(V), st = V.state, sharpest = Infinity;
   st.layer = s.layers.length - 1;
   st.head = 0;
-  l.heads.forEach(function (h, i) { if (value(h) < value(l.heads[st.head])) st.head = i; });
-  st.q = 0;
+  s.layers.forEach(function (l, i) { l.heads.forEach(function (h, j) {
+    var v = scoreAt(V, h, "spread");
+    if (v != null && v < sharpest) { sharpest = v; st.layer = i; st.head = j; }
+  }); });
+  st.q = answering(V);
   st.k = -1;
   st.pinned = false;
-  st.full = s.scale.peak >= 0.25 ? "all" : "head";
+  st.full = s.scale.peak >= 0.25 ? "all" : nearEven(V, s) ? "contrast" : "head";
   if (known(V).indexOf(st.measure) < 0) st.measure = "weight";
   if (st.show !== "maps" && !scoresKnown(V).some(function (f) { return f.name === st.show; })) st.show = "maps";
 }
-/* Another text: the head that was chosen stays where the new text has it too. */
+/* The row that is read first: a causal model answers after the last token; the first token sees itself alone. */
+function answering(V) {
+  var l = layerOf(V), map = mapOf(V, stackOf(V), l, V.state.head, "weight");
+  return isCausal(V, stackOf(V), l, V.state.head) ? map.rows - 1 : 0;
+}
+/* Another text: a head or a scale of colours that was chosen stays where the new text has it too. */
 function open(V, data) {
   var turn = (V.turn = (V.turn || 0) + 1), first = !V.data, st = V.state;
   V.ready = unpack(data.bytes).then(function (bytes) {
@@ -58,14 +68,13 @@ function open(V, data) {
     V.data = data;
     V.bytes = bytes;
     V.facts = V.options.score_facts || data.score_facts || [];
-    st.q = 0;
-    st.k = -1;
-    st.pinned = false;
     var layer = st.layer, head = st.head, full = st.full;
     st.stack = Math.min(st.stack, data.stacks.length - 1);
     openStack(V);
-    if (!first && stackOf(V).layers[layer] && stackOf(V).layers[layer].heads[head]) { st.layer = layer; st.head = head; st.full = full; }
+    if (!first && V.picked && stackOf(V).layers[layer] && stackOf(V).layers[layer].heads[head]) { st.layer = layer; st.head = head; }
+    if (V.coloured) st.full = full;
     if (first && (V.options.at || data.open)) goTo(V, V.options.at || data.open);
+    else if (first && V.options.first) { goTo(V, V.options.first); V.picked = false; }
     controls(V);
     redraw(V);
     V.host.dataset.ready = "yes";
@@ -78,10 +87,16 @@ function forget(data) {
 }
 /* The head that was asked for: group, layer, head by their numbers. */
 function goTo(V, where) {
-  if (!V.data.stacks[where[0]]) return;
-  V.state.stack = where[0];
-  openStack(V);
-  stackOf(V).layers.forEach(function (l, i) { l.heads.forEach(function (h, j) { if (l.layer === where[1] && h.head === where[2]) { V.state.layer = i; V.state.head = j; } }); });
+  var stack = V.data.stacks[where[0]];
+  if (!stack) return;
+  stack.layers.forEach(function (l, i) { l.heads.forEach(function (h, j) {
+    if (l.layer !== where[1] || h.head !== where[2]) return;
+    V.state.stack = where[0];
+    V.picked = true;
+    openStack(V);
+    V.state.layer = i;
+    V.state.head = j;
+  }); });
 }
 /* #head=2.1: layer 2, head 1 of the first group; #head=1:2.1 of the second. Null where the address names none. */
 function headIn(hash) {

@@ -23,7 +23,7 @@ function overview(V) {
     l.heads.forEach(function (d, hi) { h += button(V, l, li, d, hi, fact, high, some && d.full != null); });
   });
   find(V, ".ovbox").innerHTML = h + "</div>";
-  find(V, ".ovs").innerHTML = esc(s.name + ". ") + (maps ? "Each square is one head’s map." : esc(fact.label + ". " + fact.description)) + (some ? " Dot: kept in full." : "");
+  find(V, ".ovs").innerHTML = esc(s.name + ". ") + (maps ? (st.full === "contrast" ? "Each square is one head’s map, from its least to its most." : "Each square is one head’s map.") : esc(fact.label + ". " + fact.description)) + (some ? " Dot: kept in full." : "");
   find(V, ".ovleg").innerHTML = maps ? "" : '<div class="ramp"><span><i style="background:' + shadeOfScore(0) + '"></i>' + factValue(fact, 0) + '</span><span><i style="background:' + shadeOfScore(0.5) + '"></i>' + factValue(fact, high / 2) + '</span><span><i style="background:' + shadeOfScore(1) + '"></i>' + factValue(fact, high) + "</span></div>";
   if (maps) all(V, ".ov canvas").forEach(function (c) { var b = c.parentNode; thumbnail(V, s, s.layers[+b.dataset.l], +b.dataset.h, c); });
 }
@@ -56,6 +56,7 @@ function pick(V, l, h, focus) {
   if (!s.layers[l] || !s.layers[l].heads[h]) return;
   V.state.layer = l;
   V.state.head = h;
+  V.picked = true;
   all(V, ".ov button").forEach(function (b) {
     var on = +b.dataset.l === l && +b.dataset.h === h;
     b.setAttribute("aria-selected", on);

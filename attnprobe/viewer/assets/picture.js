@@ -3,6 +3,8 @@ function drawPicture(V) {
   var P = V.data.picture, box = find(V, ".picbox"), l = layerOf(V), map = mapOf(V, stackOf(V), l, V.state.head, V.state.measure);
   var fits = P && sideOf(V, l, "k").patches && !map.pooled;
   box.hidden = !fits;
+  /* Where the picture stands beside the map, the arcs go where there is room: beneath the small maps. */
+  find(V, !fits ? ".side" : innerWidth > 760 ? ".ovpart" : ".mid").appendChild(find(V, ".arcbox"));
   if (!fits) return;
   var q = Math.min(V.state.q, map.rows - 1), n = P.rows * P.columns, row = map.values.subarray(q * map.columns + P.first, q * map.columns + P.first + n);
   var names = sideOf(V, l, "q"), own = sideOf(V, l, "q").patches, c = 320 / Math.max(P.rows, P.columns), W = P.columns * c, H = P.rows * c;
