@@ -49,10 +49,10 @@ def view(
     from attnprobe.cli.surroundings import quiet
 
     check_place(out, (".html",), what="a page")
-    if capture is not None and not (capture / "capture.json").is_file():
-        raise InputError(f"{capture} holds no capture; give a folder that `attnprobe capture --out` wrote")
     if (text is None) == (capture is None):
         raise InputError("give the text with --text, or the folder of a capture with --capture; one of them")
+    if capture is not None and not (capture / "capture.json").is_file():
+        raise InputError(f"{capture} holds no capture; give a folder that `attnprobe capture --out` wrote")
     with quiet():
         page = _view(model, text, capture, truncate, target, run, words_of(heads, "--heads"))
         print(f"page:   {written(out, lambda: page.save(out))}")

@@ -76,7 +76,10 @@ def test_a_kept_capture_is_viewed_without_reading_the_text_again(classifier: Pat
         (["--text", TEXT], "--out requires an argument"),
         (["--out", "a.html"], "give the text with --text, or the folder of a capture with --capture"),
         (["--text", TEXT, "--capture", "x", "--out", "a.html"], "one of them"),
-        (["--capture", "x", "--out", "a.html"], "x holds no capture.json"),
+        (
+            ["--capture", "x", "--out", "a.html"],
+            "x holds no capture; give a folder that `attnprobe capture --out` wrote",
+        ),
         (["--text", TEXT, "--out", "a.png"], "a page ends in .html"),
         (["--text", " ", "--out", "a.html"], "the text is empty"),
         (["--text", TEXT, "--target", "positve", "--out", "a.html"], "did you mean 'positive'?"),

@@ -8,6 +8,7 @@ import pytest
 
 from attnprobe import compare
 from attnprobe.cli.app import main
+from attnprobe.report.data import EXTRA
 from attnprobe.report.formats.digest import digest
 
 TEXTS = ["a good film", "the plot, very dull"]
@@ -53,7 +54,7 @@ def test_csv_is_the_table_that_was_named(classifier: Path, found, capsys, table:
 
 def test_a_folder_gets_every_table(classifier: Path, found, here: Path, capsys):
     assert main(["compare", str(classifier), *WORDS, "--no-verdicts", "--no-oracle", "--out", "new/tables"]) == 0
-    assert {path.stem for path in (here / "new" / "tables").iterdir()} == {*found.tables, "heads", "texts"}
+    assert {path.stem for path in (here / "new" / "tables").iterdir()} == {*found.tables, *EXTRA}
     assert [path.name for path in here.iterdir()] == ["new"]
     faithfulness = pd.read_csv(here / "new" / "tables" / "faithfulness.csv")
     assert faithfulness.oracle.isna().all()

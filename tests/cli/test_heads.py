@@ -196,8 +196,8 @@ def test_every_option_says_its_default_and_an_example():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["head", "5.1", "--text", "a film"], "layers 0 to 1, got layer 5"),
-        (["head", "1.5", "--text", "a film"], "heads 0 to 1, got head 5"),
+        (["head", "5.1", "--text", "a film"], "layers 0 to 1, heads 0 to 1; got layer 5, head 1"),
+        (["head", "1.5", "--text", "a film"], "layer 1 heads 0 to 1; got head 5"),
         (["head", "one", "--text", "a film"], "write it as 5.1, (5, 1), L5H1 or decoder.cross.5.1"),
         (["head", "decoder.1.1", "--text", "a film"], "no one stack"),
         (["head", "1.1", "--text", "a film", "--score", "entrpy"], "did you mean 'entropy'"),

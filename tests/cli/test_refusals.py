@@ -86,7 +86,7 @@ def test_a_label_number_that_the_model_does_not_have_names_its_labels(refused: R
     ("option", "message"),
     [
         ("rollout.identiy=0.3", "'rollout' has no option 'identiy'; did you mean 'identity'?"),
-        ("rollout.identity=half", 'option identity of rollout: Unable to convert "half" into float'),
+        ("rollout.identity=half", "option identity of rollout is a number or 'norm_ratio', got 'half'"),
         ("roll_out.identity=0.3", "'roll_out' is not among the methods; did you mean 'rollout'?"),
         ("identity=0.3", "--option takes method.name=value"),
         ("rollout.identity", "--option takes method.name=value"),

@@ -56,10 +56,10 @@ def test_of_several_stacks_the_one_that_is_named(t5, address, stack, kind):
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("3.0", "layers 0 to 2, got layer 3"),
-        ("0.4", "layer 0 has heads 0 to 3, got head 4"),
-        ((0, 9), "heads 0 to 3, got head 9"),
-        ((-1, 0), "layers 0 to 2, got layer -1"),
+        ("3.0", "layers 0 to 2, heads 0 to 3; got layer 3"),
+        ("0.4", "layer 0 heads 0 to 3; got head 4"),
+        ((0, 9), "heads 0 to 3; got head 9"),
+        ((-1, 0), "layers 0 to 2, heads 0 to 3; got layer -1"),
         (Head("encoder", "self", 0, 7), "heads 0 to 3"),
         ("decoder.0.0", "encoder.self"),
         ("five", "5.1, .*L5H1"),
