@@ -152,7 +152,7 @@ def test_a_card_says_what_even_attention_scores_and_the_unit_of_effects(cards, c
 
 def test_a_head_that_is_not_there_names_the_range():
     model = load(tiny.build("t5"))
-    for address, message in (("7.0", "layers 0 to 2, got layer 7"), ("0.9", "heads 0 to 3, got head 9")):
+    for address, message in (("7.0", "layers 0 to 2, heads 0 to 3; got layer 7"), ("0.9", "heads 0 to 3; got head 9")):
         with pytest.raises(InputError, match=message):
             head_card(model, address, tiny.IDS)
 

@@ -101,7 +101,7 @@ def test_what_cannot_be_saved_says_so(bert, backup, tmp_path):
     folder = save_pruned(bert, [(0, 1)], tmp_path / "pruned")
     with pytest.raises(InputError, match="holds a model already"):
         save_pruned(bert, [(0, 0)], folder)
-    with pytest.raises(InputError, match="heads 0 to 1, got head 7"):
+    with pytest.raises(InputError, match="heads 0 to 1; got head 7"):
         save_pruned(bert, [(0, 7)], tmp_path / "no")
 
 
@@ -248,7 +248,7 @@ def test_the_table_has_intervals_over_examples_and_the_spread_of_draws():
         ({"measure": "acuracy"}, "did you mean 'accuracy'"),
         ({"measure": lambda logits, _: logits}, "one number a row"),
         ({"steps": [9]}, "from 0 to 4, got 9"),
-        ({"orders": {"a": [(0, 7)]}}, "heads 0 to 1, got head 7"),
+        ({"orders": {"a": [(0, 7)]}}, "heads 0 to 1; got head 7"),
         ({"examples": []}, "there is no example"),
         ({"n_resamples": 0}, "n_resamples is a whole number of at least 1"),
     ],
