@@ -119,7 +119,7 @@ def test_the_command(format: str, tmp_path, capsys: pytest.CaptureFixture[str], 
     [
         (["--families", "P99"], "no family of planted models is named 'P99'"),
         (["--variants", "0"], "Must be >= 1"),
-        (["--out", "cases.csv"], "a .json file"),
+        (["--out", "cases.csv"], "a list of cases ends in .json"),
     ],
 )
 def test_what_cannot_be_done_is_one_message(words: list[str], message: str, capsys: pytest.CaptureFixture[str]):
