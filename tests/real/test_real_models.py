@@ -65,6 +65,8 @@ def test_the_reaction_classifier_goes_through_compare(classifier, tmp_path):
         reactions,
         n_random=5,
         n_resamples=50,
+        oracle=False,  # the search for the best order and the verdicts take minutes at this size
+        verdicts=False,
         progress=False,
         options={"shapley_sampling": {"n_samples": 5}},
     )
