@@ -16,6 +16,7 @@ from torch import Tensor
 from attnprobe.errors import CaptureError, InputError, NumericsError, nearest
 from attnprobe.example import Example
 from attnprobe.packing import packed_notes, unpacked
+from attnprobe.placing import made
 from attnprobe.site import BESIDE_TEXT, TENSORS, Kind, Normalizer, Place, RowSum, Site
 
 
@@ -139,13 +140,7 @@ class Capture:
 
         Of a normalizer only its name and what its rows sum to. Notes that JSON cannot hold are left out with a warning.
         """
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"the folder {folder} cannot be made: {error.strerror}; a file may be in the way"
-            ) from error
+        folder = made(Path(folder))
         # Copies: two names of one tensor are not allowed in a file.
         tensors = {name: t.detach().cpu().clone().contiguous() for name, t in self._tensors().items()}
         save_file(tensors, folder / "tensors.safetensors")

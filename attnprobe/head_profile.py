@@ -14,6 +14,7 @@ from jaxtyping import Float
 from attnprobe.errors import InputError, nearest
 from attnprobe.heads.spoken import OF_TARGET
 from attnprobe.intervals import over_columns
+from attnprobe.placing import made
 
 PLACE = ("stack", "kind", "layer", "head")
 
@@ -156,13 +157,7 @@ class HeadProfile:
     def save(self, folder: str | Path) -> Path:
         """Write profile.json and values.csv into a folder: a row an example and head; probes under example -1, what
         even attention scores under -2."""
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"the folder {folder} cannot be made: {error.strerror}; a file may be in the way"
-            ) from error
+        folder = made(Path(folder))
         record = {
             "model": self.model,
             "facts": {name: asdict(told) for name, told in self.facts.items()},

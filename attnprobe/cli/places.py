@@ -1,12 +1,12 @@
 """Where a command's files go: checked before any work, written at its end."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from attnprobe.cli.output import shown
 from attnprobe.errors import InputError
+from attnprobe.placing import check_takes_files
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -17,25 +17,14 @@ def check_place(out: Path, endings: Sequence[str], *, what: str = "a picture") -
         raise InputError(f"{what} ends in {', '.join(endings)}, got '{out}'")
     if out.is_dir():
         raise InputError(f"{out} is a folder; give the name of a file, such as {out / f'planted{endings[0]}'}")
-    there = next(parent for parent in out.absolute().parents if parent.exists())
-    if not there.is_dir():
-        raise InputError(f"{out} cannot be written: {there} is a file; choose another place")
+    check_takes_files(out.parent, out)
 
 
 def check_folder(out: Path) -> None:
     """`InputError` where a file is in the way of a folder, or nothing can be written."""
     if out.is_file():
         raise InputError(f"{out} is a file; give the name of a folder")
-    there = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
-    if not there.is_dir():
-        raise InputError(f"{out} cannot be made: {there} is a file; choose another place")
-    try:  # permissions alone do not tell: there are file systems that take nothing
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"{out} cannot be written: {there} takes no files ({error.strerror}); choose another place"
-        ) from error
+    check_takes_files(out, out)
 
 
 def check_kept(inputs: Iterable[Path | None], outputs: Iterable[Path], tables: Path | None = None) -> None:

@@ -4,9 +4,9 @@ What lies below an edit is the same in every row, so one recorded pass of the ex
 the edited one give what they gave, and within its layer the maps before the attention do. Behind the last attention
 every part of a network acts on each position for itself, so it is run where the answer is read, and nowhere else.
 
-None of this is taken on trust. Both shortcuts are tried on a row without edits and on a strongly edited one before they
-are used; batches carry the row without edits along where it costs little; every pass must have the attention of the
-recorded one, numbered alike. Where an answer is not that of the plain pass, the rows run plainly.
+None of this is taken on trust. Both shortcuts are tried on a strongly edited row before they are used; batches carry
+the row without edits along where it costs little; every pass must have the attention of the recorded one, numbered
+alike. Where an answer is not that of the plain pass, the rows run plainly.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.errors import InputError, nearest
+from attnprobe.placing import check_takes_files
 from attnprobe.report.best_orders import best_orders
 from attnprobe.report.data import EXTRA, TABLE_NAMES, build
 from attnprobe.report.heads import BUDGET, scored
@@ -124,25 +125,9 @@ def check_writable(path: str | Path) -> None:
             f"the tables go into the folder {folder}, but that is a file; choose another name for the page"
         )
     for place in (path.parent, folder):
-        existing = place
-        while not existing.exists():
-            existing = existing.parent
-        if not existing.is_dir():
-            raise InputError(f"{place} cannot be a folder: {existing} is a file; choose another place")
-        _try(existing, path)
+        check_takes_files(place, path)
     if path.exists() and not os.access(path, os.W_OK):
         raise InputError(f"{path} may not be overwritten; choose another name")
-
-
-def _try(folder: Path, path: Path) -> None:
-    """Make a file without a name in the folder, since permissions alone do not tell (read-only file systems)."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"the page cannot be written to {path}: {folder} takes no files ({error.strerror}); choose another place"
-        ) from error
 
 
 # Control characters are not allowed in HTML; their pictures stand for them.

@@ -64,6 +64,7 @@ def test_a_network_of_ours_comes_with_its_vocabulary():
     ("given", "message"),
     [
         ("no-such-model", "no model 'no-such-model'"),
+        ("", "no model '': there is no such folder, and it is no name"),
         ("./no/such/folder", "no model './no/such/folder'"),
         (42, "load takes a name"),
         ([1, 2, 3], "load takes a name"),

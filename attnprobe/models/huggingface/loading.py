@@ -23,12 +23,15 @@ def from_name(
     Errors: `InputError` when it is neither a folder with a config.json nor an id that can be had.
     """
     folder = Path(name)
-    local = folder.is_dir()
+    local = folder.is_dir() and bool(str(name).strip())  # an empty name would be the folder where we are
     if local and not (folder / "config.json").is_file() and "gguf_file" not in options:
-        raise InputError(f"the folder {name} has no config.json; give a folder that save_pretrained wrote")
+        raise InputError(f"the folder '{name}' has no config.json; give a folder that save_pretrained wrote")
     source = str(folder) if local else str(name)
     if not local and not HUB_ID.fullmatch(source):
-        raise InputError(f"no model '{name}': there is no such folder{_neighbour(folder)}")
+        near = (
+            _neighbour(folder) if str(name).strip() else ", and it is no name; the bundled one is attnprobe/sentiment"
+        )
+        raise InputError(f"no model '{name}': there is no such folder{near}")
     if not local and not hub_answers():
         options = {**options, "local_files_only": True}  # what was downloaded before still loads
     try:

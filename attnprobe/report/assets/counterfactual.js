@@ -26,23 +26,10 @@ function cfWords(t, f, most) {
 /* A long text: a bar a token, the highest named. */
 function cfBars(t, f, most) {
   var W = Math.max(300, printing ? PAPER : $("cfstrip").clientWidth), n = t.tokens.length, step = W / n, H = 54, y = 20 + H;
-  var bars = function (row, up, paint) {
-    return '<path d="' + row.map(function (v, i) {
-      var h = v === 0 ? 0 : Math.max(1, H * v / most);
-      return "M" + (i * step).toFixed(2) + " " + y + "v" + (up ? -h : h).toFixed(1) + "h" + Math.max(0.7, step - (step > 3 ? 1 : 0)).toFixed(2) + "V" + y + "z";
-    }).join("") + '" ' + paint + "/>";
-  };
-  var names = function (row, at) {
-    var used = [];
-    return topOf(row, 8).map(function (i) {
-      var x = Math.min(W - 40, Math.max(40, (i + 0.5) * step)), wide = 7.2 * Math.min(14, t.tokens[i].length) + 14;
-      if (used.length >= 5 || used.some(function (u) { return Math.abs(u[0] - x) < (u[1] + wide) / 2; })) return "";
-      used.push([x, wide]);
-      return '<text x="' + x.toFixed(1) + '" y="' + at + '" text-anchor="middle">' + esc(t.tokens[i].slice(0, 14)) + "</text>";
-    }).join("");
-  };
-  return '<svg class="long" viewBox="0 0 ' + W + " " + (y + H + 20) + '" width="' + W + '">' + bars(f.own, 1, 'fill="var(--bandline)"') + names(f.own, 12) +
-    bars(f.other, 0, 'fill="none" stroke="var(--ink)" stroke-width=".8"') + names(f.other, y + H + 16) + '<path d="M0 ' + y + "H" + W + '" stroke="var(--line)"/></svg>';
+  var bars = function (row, side, paint) { return '<path d="' + barsOf(row, step, y, side, H / most) + '" ' + paint + "/>"; };
+  var names = function (row, at) { return namesOf(t, row, at, W, step); };
+  return '<svg class="long" viewBox="0 0 ' + W + " " + (y + H + 20) + '" width="' + W + '">' + bars(f.own, -1, 'fill="var(--bandline)"') + names(f.own, 12) +
+    bars(f.other, 1, 'fill="none" stroke="var(--ink)" stroke-width=".8"') + names(f.other, y + H + 16) + '<path d="M0 ' + y + "H" + W + '" stroke="var(--line)"/></svg>';
 }
 function cfNumbers() {
   var f = CF.texts[now], t = text(), p = f && f.probability, cell = function (q, v, small, said) {

@@ -24,25 +24,32 @@ function uneven(a, r) {
   var size = [a, r].map(function (row) { return Math.max.apply(0, row.map(Math.abs)); });
   return Math.min.apply(0, size) < Math.max.apply(0, size) / 8;
 }
+/* Bars side by side from a line at y, up (-1) or down (1), so many px a unit; null draws none. */
+function barsOf(row, step, y, side, scale) {
+  return row.map(function (v, i) {
+    if (v === null) return "";
+    var h = v === 0 ? 0 : Math.max(1, scale * v);
+    return "M" + (i * step).toFixed(2) + " " + y + "v" + (side * h).toFixed(1) + "h" + Math.max(0.7, step - (step > 3 ? 1 : 0)).toFixed(2) + "V" + y + "z";
+  }).join("");
+}
+/* Names of the highest, left out where they would lie on one another. */
+function namesOf(t, row, at, W, step) {
+  var used = [];
+  return topOf(row, 8).map(function (i) {
+    var x = Math.min(W - 40, Math.max(40, (i + 0.5) * step)), wide = 7.2 * Math.min(14, t.tokens[i].length) + 14;
+    if (used.length >= 5 || used.some(function (u) { return Math.abs(u[0] - x) < (u[1] + wide) / 2; })) return "";
+    used.push([x, wide]);
+    return '<text x="' + x.toFixed(1) + '" y="' + at + '" text-anchor="middle">' + esc(t.tokens[i].slice(0, 14)) + "</text>";
+  }).join("");
+}
 /* A long text: a bar a token, without its word; the highest are named. */
 function stripBars(t, a, r, most) {
   var largest = function (row) { return row ? Math.max.apply(0, row.map(Math.abs)) || 1 : 1; }, apart = uneven(a, r), tops = apart ? [largest(a), largest(r)] : [most, most];
   var box = $("strip"), W = Math.max(300, printing ? Math.min(PAPER, box.clientWidth) : box.clientWidth), n = t.tokens.length, step = W / n, up = a ? 52 : 0, down = r ? 60 : 0, T = 20, y = T + up;
-  var bar = function (v, i, side) {
-    var h = v === 0 ? 0 : Math.max(1, (side < 0 ? up * Math.abs(v) / tops[0] : down * Math.abs(v) / tops[1]));
-    return "M" + (i * step).toFixed(2) + " " + y + "v" + (side * h).toFixed(1) + "h" + Math.max(0.7, step - (step > 3 ? 1 : 0)).toFixed(2) + "V" + y + "z";
+  var path = function (row, side, fill, keep) {
+    return '<path d="' + barsOf(row.map(function (v) { return keep(v) ? Math.abs(v) : null; }), step, y, side, side < 0 ? up / tops[0] : down / tops[1]) + '" fill="' + fill + '"/>';
   };
-  var path = function (row, side, fill, keep) { return '<path d="' + row.map(function (v, i) { return keep(v) ? bar(v, i, side) : ""; }).join("") + '" fill="' + fill + '"/>'; };
-  /* Names of the highest, left out where they would lie on one another. */
-  var label = function (row, at) {
-    var used = [];
-    return topOf(row, 8).map(function (i) {
-      var x = Math.min(W - 40, Math.max(40, (i + 0.5) * step)), wide = 7.2 * Math.min(14, t.tokens[i].length) + 14;
-      if (used.length >= 5 || used.some(function (u) { return Math.abs(u[0] - x) < (u[1] + wide) / 2; })) return "";
-      used.push([x, wide]);
-      return '<text x="' + x.toFixed(1) + '" y="' + at + '" text-anchor="middle">' + esc(t.tokens[i].slice(0, 14)) + "</text>";
-    }).join("");
-  };
+  var label = function (row, at) { return namesOf(t, row, at, W, step); };
   return '<svg class="long" viewBox="0 0 ' + W + " " + (y + down + 20) + '" width="' + W + '">' + (a ? path(a, -1, "var(--bandline)", function (v) { return v; }) + label(a, Math.max(12, y - 6 - up * Math.max.apply(0, a) / tops[0])) : "") +
     (r ? path(r, 1, "var(--pos)", function (v) { return v > 0; }) + path(r, 1, "var(--neg)", function (v) { return v < 0; }) + label(r, y + down + 16) : "") +
     '<path d="M0 ' + y + "H" + W + '" stroke="var(--line)"/></svg>';
