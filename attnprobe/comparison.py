@@ -49,7 +49,7 @@ class Comparison:
     set, and the map beside random orders. counterfactuals: a text for which another attention was looked for: how far
     it and the answer were moved (`other_attention.OtherAttention`). checks: check, where, value, tolerance, passed, n.
     costs: method, forward_passes, backward_passes, seconds. failures: example_index, method (or "judging by removal",
-    "verdicts", "counterfactual attention"), error.
+    "verdicts", "counterfactual attention", "attribution of each answer token"), error.
     """
 
     model: Mapping[str, Any]
@@ -74,9 +74,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Two lines: of what, and the first finding."""
-        found = importlib.import_module("attnprobe.finding").findings(self)
-        n, many = len(self.studies), len(self.methods)
-        of = f"{many} method{'s' * (many != 1)} on {n} text{'s' * (n != 1)} by {self.model.get('name', 'a model')}"
+        name = importlib.import_module("attnprobe.report.making").model_name(self)
+        words = importlib.import_module("attnprobe.report.nouns")
+        found, noun = words.told(self), words.nouns(self)
+        controls = {a.method for study in self.studies for a in study.attributions if a.family == "control"}
+        n, many, beside = len(self.studies), len(self.methods) - len(controls), " and a control" * bool(controls)
+        of = f"{many} method{'s' * (many != 1)}{beside} on {n} {noun.text if n == 1 else noun.texts} by {name}"
         return f"<Comparison of {of}" + (f"\n{found[0].claim}>" if found else ">")
 
     def _repr_html_(self) -> str:
@@ -157,11 +160,11 @@ def compare(
     predicts on each. options: by method name. operators: how tokens are removed, one name or several, the main one
     first (None: [MASK], the mean embedding, attention_mask, as far as the model has them); of several, one that does
     not work on an example leaves it to the others, as `operators` of the result says. n_random: random orders an
-    example, 0 or more. oracle: whether the best order is searched for under each operator, at about the square of the
-    number of tokens in passes. verdicts: whether attention-derived maps are judged as explanations. counterfactual:
-    whether another attention with the same answer is looked for on each, at some 350 forward and 300 backward passes
-    each. folder: where
-    finished examples are kept; the same call goes on there where it was interrupted (resume=False: begins anew).
+    example, 0 or more. oracle: whether the best order is searched for under each operator, at n (n + 1) passes for n
+    tokens up to about 20, and some 15 n beyond. verdicts: whether attention-derived maps are judged as explanations, at
+    some 50 n passes. counterfactual: whether another attention with the same answer is looked for on each, at some 350
+    forward and 300 backward passes each. folder: where finished examples are kept; the same call goes on there where it
+    was interrupted (resume=False: begins anew).
     Errors: `InputError` before any method runs for what is unknown, unreadable, not there or does not work, or a folder
     with another comparison. A method that fails is a row in `failures`; one that fails on all texts is warned of.
     """

@@ -9,7 +9,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.judged_tables import RANDOM
 from attnprobe.significance import WILCOXON
 from attnprobe.verdict_tables import BETWEEN
-from attnprobe.wording import MINUS, Finding, Verdict, named, scope, signed
+from attnprobe.wording import Finding, Verdict, named, scope, signed
 
 HALF = 0.5
 ALPHA = 0.05
@@ -73,13 +73,8 @@ def _beside(shares: pd.DataFrame) -> str:
     if pd.isna(row.p_holm):
         return ""
     test = f"Wilcoxon, n = {row.n_tested}, Holm-corrected p {row.p_holm:.2g}, rank biserial {signed(row.effect)}"
-    return f"; beside random orders its first units have {_points(row.difference)} of the effect more ({test})"
-
-
-def _points(share: float) -> str:
-    """A difference of shares in percent, with its sign, as the page says it."""
-    size = round(100 * share)
-    return f"{'+' if size > 0 else MINUS if size < 0 else ''}{abs(size)}%"
+    size, way = round(100 * abs(row.difference)), "more" if row.difference >= 0 else "less"
+    return f"; its first units have {size}% of the effect {way} than those of random orders ({test})"
 
 
 def _against(shares: pd.DataFrame, verdict: str) -> list[str]:

@@ -154,7 +154,8 @@ def _attention_and_removal_agree(comparison: Comparison) -> Finding | None:
     if pd.isna(row.low):
         return Finding(
             "agreement",
-            f"Attention and leave-one-out: {number}, {scope(comparison)}; too little for an interval.",
+            f"Whether attention and leave-one-out agree cannot be told: {number}, {scope(comparison)}; too little for "
+            "an interval.",
             "open",
             rows,
         )

@@ -11,6 +11,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from attnprobe.head_clusters import clusters
 from attnprobe.head_figures import head_maps, top_heads
 from attnprobe.head_profile import HeadProfile, titled
 from attnprobe.heads.spoken import NO_NUMBER, need, said
+from attnprobe.placing import placed, placed_text
 from attnprobe.report.making import lines, without_paths
 from attnprobe.theme import css
 
@@ -57,16 +59,16 @@ def write_desk(
     drawn = pictures(profile, captures, k=k)
     paths = [folder / "heads.csv", folder / "scores.csv", folder / "profile.json", folder / "values.csv"]
     try:
-        profile.to_frame().to_csv(paths[0], index=False)
-        profile.long().to_csv(paths[1], index=False)
+        placed(paths[0], lambda new: profile.to_frame().to_csv(new, index=False))
+        placed(paths[1], lambda new: profile.long().to_csv(new, index=False))
         images = []
         for picture in drawn:
             data = _png(picture.figure)
             paths.append(folder / f"{picture.name}.png")
-            paths[-1].write_bytes(data)
+            placed(paths[-1], partial(_written, data))
             images.append((picture, base64.b64encode(data).decode()))
         page = folder / "heads.html"
-        page.write_text(_page(profile, images, k, command), encoding="utf-8", errors="replace", newline="\n")
+        placed_text(page, _page(profile, images, k, command))
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another place") from error
     return [*paths, page]
@@ -159,6 +161,10 @@ def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
+
+
+def _written(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
 
 
 def _page(profile: HeadProfile, images: Sequence[tuple[Picture, str]], k: int, command: str) -> str:

@@ -28,13 +28,18 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Intervention:
-    """An edit with a name and the places where it acts."""
+    """An edit with a name and the places where it acts.
+
+    value_factor: of an edit that multiplies values and does nothing else: by what [#head key], given the place and the
+    numbers of heads and keys. Rows that differ in it alone are edited together.
+    """
 
     name: str
     change: Callable[[Site], Site] = field(repr=False)
     layers: tuple[int, ...] | None = None
     stack: str | None = None
     kind: Kind | None = None
+    value_factor: Callable[[Place, int, int], Float[Tensor, "#head key"]] | None = field(default=None, repr=False)
 
     def acts_at(self, place: Place) -> bool:
         """Whether this edit acts at a place."""
@@ -135,15 +140,22 @@ def _z_of_head(
 
 def zero_value(token_index: Index, *, layers: Index = None, heads: Index = None, **where: str) -> Intervention:
     """Zero a token's value vectors; the weights on it stay as they are (value zeroing, Mohebbi 2023)."""
+    made: dict[tuple[int, int], Tensor] = {}
+
+    def factor(place: Place, n_heads: int, n_keys: int) -> Tensor:
+        if (n_heads, n_keys) not in made:  # the layers of a stack mostly share one
+            chosen = [0] if heads is None else positions(heads, n_heads, "head", place)
+            keep = torch.ones(1 if heads is None else n_heads, n_keys)
+            keep[torch.as_tensor(chosen)[:, None], positions(token_index, n_keys, "token", place)] = 0
+            made[n_heads, n_keys] = keep
+        return made[n_heads, n_keys]
 
     def change(site: Site) -> Site:
         value = site.need("value")
-        tokens = positions(token_index, value.shape[2], "token", site.place)
-        keep = value.new_ones(value.shape[1], value.shape[2])
-        keep[heads_of(heads, site)[:, None], tokens] = 0
-        return site.replace(value=value * keep[None, :, :, None])
+        return site.replace(value=value * factor(site.place, site.n_heads, value.shape[2])[None, :, :, None].to(value))
 
-    return Intervention(f"zero the value of token {token_index}", change, numbers(layers, "layer"), **where)  # type: ignore[arg-type]
+    name = f"zero the value of token {token_index}"
+    return Intervention(name, change, numbers(layers, "layer"), **where, value_factor=factor)  # type: ignore[arg-type]
 
 
 def knock_out(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from attnprobe.attribution import Attribution
 from attnprobe.errors import told
@@ -21,6 +21,7 @@ from attnprobe.models.rows import Row
 from attnprobe.orders import (
     EXACT_UNITS,
     Ranks,
+    Sets,
     Wanted,
     as_attribution,
     draw_for,
@@ -31,9 +32,6 @@ from attnprobe.orders import (
 )
 from attnprobe.registry import Entry
 from attnprobe.study import FOREIGN, KINDS, METHOD, ORACLE, RANDOM_ORDER, REVERSED, SHARES, Judged, Settings
-
-# The number with these sets of units gone.
-Sets = Bool[np.ndarray, "set unit"]
 
 
 @dataclass(frozen=True, eq=False)

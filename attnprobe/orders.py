@@ -20,7 +20,8 @@ EXACT_UNITS = 8
 LEAST_DRAWS = 4
 
 Ranks = Int[np.ndarray, "order unit"]
-Answer = Callable[[Bool[np.ndarray, "set unit"]], Float[np.ndarray, " set"]]
+Sets = Bool[np.ndarray, "set unit"]
+Answer = Callable[[Sets], Float[np.ndarray, " set"]]
 
 
 def ranks_of(attribution: Attribution) -> Int[np.ndarray, " unit"]:
@@ -80,6 +81,12 @@ def foreign_ranks(mine: Attribution, other: Attribution) -> Int[np.ndarray, " un
 
 # A greedy step takes one unit while fewer than twice so many are gone.
 GROWTH = 8
+# What is to be lowest: the number itself where units are taken away, its negative where they are brought back.
+SIGNS = (1.0, -1.0)
+# A step looks at so many units, and as many more as it takes. Where little is there yet, what a unit does depends on
+# the few that were brought back before it, and an old look misleads: the first steps look at more.
+CANDIDATES, FIRST_STEPS = (8, 16), 8
+FIRST_CANDIDATES = (16, 32)
 
 
 @dataclass(frozen=True)
@@ -127,21 +134,67 @@ def _exact(values: Float[np.ndarray, " set"], n: int, wanted: Wanted) -> Int[np.
 def _greedy(n_units: int, answer: Answer) -> Ranks:
     """Two orders: each time take away the unit without which the number is lowest; bring back that with which highest.
 
-    Both take a step in one evaluation. Where many are gone, a step takes several at once, an eighth of those at most:
-    else a text of a hundred units would cost ten thousand rows.
+    Both take a step in one evaluation. Where many are gone, a step takes several at once, an eighth of those at most.
+    Steps look at all units when 0, 1, 4, 16… are gone; between, at those that promised most when they were last looked
+    at: else a text of a hundred units would cost ten thousand rows.
     """
-    taken, ranks = np.zeros((2, n_units), dtype=bool), np.zeros((2, n_units), dtype=int)
+    ends = answer(np.array([[False], [True]]) | np.zeros(n_units, dtype=bool))
+    found = [_Found.at(n_units, *one) for one in zip(SIGNS, FIRST_CANDIDATES, CANDIDATES, ends, strict=True)]
     place = 0
     while place < n_units:
-        left = [np.flatnonzero(~row) for row in taken]
-        sets = [np.repeat(row[None], len(units), axis=0) for row, units in zip(taken, left, strict=True)]
-        for one, units in zip(sets, left, strict=True):
-            one[np.arange(len(units)), units] = True
-        numbers = answer(np.concatenate([sets[0], ~sets[1]]))
-        at_once = np.arange(max(1, min(place // GROWTH, n_units - place)))
-        halves = (numbers[: len(left[0])], -numbers[len(left[0]) :])
-        for order, values in enumerate(halves):
-            best = left[order][np.argsort(values, kind="stable")[at_once]]
-            taken[order, best], ranks[order, best] = True, place + at_once
-        place += len(at_once)
-    return ranks
+        at_once = _at_once(place, n_units)
+        tried = [one.candidates(place, at_once) for one in found]
+        taken, back = (one.sets(units) for one, units in zip(found, tried, strict=True))
+        numbers = answer(np.concatenate([taken, ~back]))
+        for one, units, values in zip(found, tried, np.split(numbers, [len(taken)]), strict=True):
+            one.take(units, one.sign * values, place, at_once)
+        place += at_once
+    return np.stack([one.ranks for one in found])
+
+
+def _at_once(place: int, n_units: int) -> int:
+    """How many units a step takes: where half of many are gone, half of the rest: few numbers ask for it."""
+    rest = n_units - place
+    return max(1, rest // 2 if place >= max(n_units / 2, 2 * GROWTH) else min(place // GROWTH, rest))
+
+
+@dataclass(eq=False)
+class _Found:
+    """A greedy order on its way. promised: by unit, how the number changed with it when it was last looked at."""
+
+    sign: float
+    n_first: int
+    n_later: int
+    number: float
+    taken: Bool[np.ndarray, " unit"]
+    ranks: Int[np.ndarray, " unit"]
+    promised: Float[np.ndarray, " unit"]
+    looked: int = 0
+
+    @classmethod
+    def at(cls, n_units: int, sign: float, n_first: int, n_later: int, end: float) -> "_Found":
+        """At its beginning, where the number is `end`."""
+        none = np.zeros(n_units)
+        return cls(sign, n_first, n_later, sign * end, none.astype(bool), none.astype(int), none)
+
+    def candidates(self, place: int, at_once: int) -> Int[np.ndarray, " tried"]:
+        """The units that a step looks at, in the order of the text."""
+        left = np.flatnonzero(~self.taken)
+        if place >= 4 * self.looked:
+            self.looked = place
+            return left
+        n = at_once + (self.n_first if place < FIRST_STEPS else self.n_later)
+        return np.sort(left[np.argsort(self.promised[left], kind="stable")[:n]])
+
+    def sets(self, tried: Int[np.ndarray, " tried"]) -> Sets:
+        """What was taken before, and one of these each."""
+        found = np.repeat(self.taken[None], len(tried), axis=0)
+        found[np.arange(len(tried)), tried] = True
+        return found
+
+    def take(self, tried: Int[np.ndarray, " tried"], values: Float[np.ndarray, " tried"], place: int, n: int) -> None:
+        """Take the best `n`; with several at once, their changes are taken to add up until the next look."""
+        self.promised[tried] = values - self.number
+        best = tried[np.argsort(values, kind="stable")[:n]]
+        self.taken[best], self.ranks[best] = True, place + np.arange(len(best))
+        self.number += float(self.promised[best].sum())

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from attnprobe.answer_steps import AnswerSteps
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
 from attnprobe.errors import AttnprobeError, InputError
@@ -68,6 +69,8 @@ class Shelf:
             return None
         try:
             facts = json.loads((place / "study.json").read_text("utf-8"))
+            if not isinstance(facts, dict):
+                raise TypeError(f"the facts of an example are an object, got {type(facts).__name__}")
             return self._study(index, facts, load_file(place / "study.st"))
         except BROKEN:
             shutil.rmtree(place)
@@ -88,9 +91,12 @@ class Shelf:
             "lacking": dict(study.lacking),
             "failures": failures,
             "other": None if study.other is None else study.other.facts(),
+            "answer": None if study.answer is None else study.answer.facts(),
         }
         if study.other is not None:
             tensors.update({f"other.{name}": getattr(study.other, name).contiguous() for name in WEIGHTS})
+        if study.answer is not None:
+            tensors.update({f"answer.{name}": one.contiguous() for name, one in study.answer.tensors().items()})
         save_file(tensors, stage / "study.st")
         (stage / "study.json").write_text(json.dumps(facts, default=_plain), encoding="utf-8")
         stage.rename(place)
@@ -120,6 +126,7 @@ class Shelf:
             evidence=pd.DataFrame(facts["evidence"]),
             lacking=facts["lacking"],
             other=_got_other(facts.get("other"), tensors),
+            answer=_got_answer(facts.get("answer"), tensors),
         )
         return study, [(name, error) for name, error in facts["failures"]]
 
@@ -153,6 +160,14 @@ def _got(facts: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> 
 
 def _got_other(facts: Mapping[str, Any] | None, tensors: Mapping[str, Tensor]) -> OtherAttention | None:
     return None if facts is None else OtherAttention.of(facts, {name: tensors[f"other.{name}"] for name in WEIGHTS})
+
+
+def _got_answer(facts: Mapping[str, Any] | None, tensors: Mapping[str, Tensor]) -> AnswerSteps | None:
+    """None of examples without an answer, and of those that were written before there was such a part."""
+    if facts is None:
+        return None
+    named = {name.removeprefix("answer."): one for name, one in tensors.items() if name.startswith("answer.")}
+    return AnswerSteps.of(facts, named)
 
 
 def _put_judged(judged: Judged, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -8,20 +8,25 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from attnprobe import tables, verdict_tables
+from attnprobe.answer_steps import AnswerSteps, answer_steps
 from attnprobe.attributing import attribute
 from attnprobe.attribution import Attribution
 from attnprobe.counterfactuals import other_attention
 from attnprobe.errors import AttnprobeError, told
 from attnprobe.judging import judge
 from attnprobe.models.evaluator import remembering
+from attnprobe.models.rows import DRAWN
 from attnprobe.other_attention import OtherAttention
 from attnprobe.planning import Plan
 from attnprobe.resuming import Failures, Shelf
 from attnprobe.study import Judged, Settings, Study, capture_for_page
 
-# What stands in `failures` in the place of a method where a text's orders, or its maps, could not be judged,
-# or no other attention could be looked for.
-REMOVAL, VERDICTS, COUNTERFACTUAL = BESIDE = ("judging by removal", "verdicts", "counterfactual attention")
+# What stands in `failures` in the place of a method where a text's orders, or its maps, could not be judged, no other
+# attention could be looked for, or the steps of an answer could not be explained.
+REMOVAL, VERDICTS, COUNTERFACTUAL, ANSWER = BESIDE = (
+    *("judging by removal", "verdicts", "counterfactual attention"),
+    "attribution of each answer token",
+)
 
 
 @dataclass(eq=False)
@@ -68,7 +73,9 @@ class Work:
             judged = self._judged(index, found, foreign, failed)
             verdicts, evidence = self._verdicts(index, found, failed)
         other = self._counterfactual(index, failed)
-        study = Study(example, target, tuple(found), judged, capture, verdicts, evidence, plan.lacking[index], other)
+        answer = self._answer(index, failed)
+        lacking = plan.lacking[index]
+        study = Study(example, target, tuple(found), judged, capture, verdicts, evidence, lacking, other, answer)
         return study, failed
 
     def _judged(
@@ -112,6 +119,18 @@ class Work:
             return None
         finally:
             self.bar.update()
+
+    def _answer(self, index: int, failed: Failures) -> AnswerSteps | None:
+        """What each step of an answer owes to the text, by the first operator that draws nothing."""
+        lacking = self.plan.lacking[index]
+        known = (name for name in self.settings.operators if name not in lacking and name not in DRAWN)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # methods told them already
+                return answer_steps(self.plan.model, self.plan.examples[index], next(known, None))
+        except Exception as error:  # nobody asked for this part: no fault in it may end a comparison
+            failed.append((ANSWER, told(error)))
+            return None
 
 
 def run(

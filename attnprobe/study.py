@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
+from attnprobe.answer_steps import AnswerSteps
 from attnprobe.attribution import Attribution
 from attnprobe.capture import Capture
 from attnprobe.errors import InputError
@@ -119,7 +120,8 @@ class Study:
     """One example: its target, what each method said, how all orders stood up under each operator, and the verdicts.
 
     verdicts: a row a map; evidence: a row a map and operator; empty where no map was judged. lacking: operators that
-    do not work here, with the reason. other: another attention with the answer kept, where it was looked for.
+    do not work here, with the reason. other: another attention with the answer kept, where it was looked for. answer:
+    of an encoder-decoder, what each token of its answer owes to each token of the text.
     """
 
     example: Example
@@ -131,6 +133,7 @@ class Study:
     evidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
     lacking: Mapping[str, str] = field(repr=False, default_factory=dict)
     other: OtherAttention | None = field(repr=False, default=None)
+    answer: AnswerSteps | None = field(repr=False, default=None)
 
     def attribution(self, method: str) -> Attribution | None:
         """What a method said of this example, None where it failed."""

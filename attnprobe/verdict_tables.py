@@ -19,6 +19,8 @@ from attnprobe.study import Study
 FAMILY = "attention"
 # What is shown beside the operators that decide.
 EVIDENCE = ("value_zero", "attention_mask")
+# What decides nothing need not be as exact: half the orders, and no more of them for texts beyond fifty units.
+EVIDENCE_ORDERS, EVIDENCE_ROWS = 8, 800
 # From so many other texts on, "resample" takes tokens at the same place from them, else words of the vocabulary.
 ENOUGH = 4
 # Shares of effects differ from here on by rounding alone.
@@ -43,7 +45,10 @@ def judged(
         return pd.DataFrame(), pd.DataFrame()
     example, target = maps[0].example, maps[0].target
     data = list(others) if len(others) >= ENOUGH else None
-    effects, lacking = effects_under(model, example, target, (*JUDGES, *EVIDENCE), seed=seed, data=data)
+    decide, lacking = effects_under(model, example, target, JUDGES, seed=seed, data=data)
+    few: dict[str, Any] = {"n_orders": EVIDENCE_ORDERS, "most_rows": EVIDENCE_ROWS}
+    beside, missing = effects_under(model, example, target, EVIDENCE, seed=seed, data=data, **few)
+    effects, lacking = (*decide, *beside), {**lacking, **missing}
     causes = _causes(model, maps[0], effects, data, seed)
     rows, evidence = [], []
     for one in maps:

@@ -1,10 +1,13 @@
 """Tiny random transformers models of many architectures, built from configurations: nothing is downloaded."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 import transformers as t
+
+from attnprobe.models import load
 
 IDS = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 
@@ -94,6 +97,55 @@ def build(name: str, implementation: str = "eager", *, seed: int = 0, scale: flo
                 parameter.mul_(scale)
     model.set_attn_implementation(implementation)
     return model
+
+
+@cache
+def loaded(name: str, implementation: str = "eager", *, scale: float = 4.0, dtype: torch.dtype = torch.float32) -> Any:
+    """That model, loaded: the same one for all tests that ask, none of which changes it."""
+    return shared(load(build(name, implementation, scale=scale).to(dtype)))
+
+
+_SHARED: list[tuple[Any, dict[str, Any]]] = []
+
+
+def shared(model: Any) -> Any:
+    """A loaded model that many tests use; that they leave it as it was is looked at behind each file."""
+    _SHARED.append((model, _state(model.module)))
+    return model
+
+
+def changed() -> list[str]:
+    """What tests have changed in models that they share."""
+    now = [(model.name, before, _state(model.module)) for model, before in _SHARED]
+    return [
+        f"{name}: {part}"
+        for name, before, after in now
+        for part in {**before, **after}
+        if not _same(before.get(part), after.get(part))
+    ]
+
+
+def _state(module: Any) -> dict[str, Any]:
+    tensors = {name: value.clone() for name, value in module.state_dict().items()}
+    free = {f"gradients of {name}": (p.requires_grad, p.grad is None) for name, p in module.named_parameters()}
+    parts = {
+        f"module {name}": (part.training, "forward" in vars(part), sum(len(_hooks(part, kind)) for kind in _HOOKS))
+        for name, part in module.named_modules()
+    }
+    return {**tensors, **free, **parts, "config": str(module.config)}
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _hooks(part: Any, kind: str) -> list[Any]:
+    """Its hooks, but for those with which transformers itself hands out attentions once it was asked for them."""
+    hooks = getattr(part, kind).values()
+    return [one for one in hooks if not getattr(one, "__module__", "").startswith("transformers.")]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if torch.is_tensor(one) and torch.is_tensor(other) else one == other
 
 
 def given(name: str) -> Any:

@@ -52,10 +52,15 @@ class Keep:
         kept = frozenset(tensors or ("weights",))
         return cls(kept, _numbers(layers), _numbers(heads), **where)  # type: ignore[arg-type]
 
+    @property
+    def anything(self) -> bool:
+        """Whether anything is kept at all."""
+        return bool(self.tensors) or self.reduce is not None
+
     def wants(self, place: Place) -> bool:
         """Whether anything of this place is to be kept."""
         return (
-            (bool(self.tensors) or self.reduce is not None)
+            self.anything
             and (self.layers is None or place.layer in self.layers)
             and (self.stack is None or place.stack == self.stack)
             and (self.kind is None or place.kind == self.kind)

@@ -10,27 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from attnprobe.attention.edits import Edit, acts, checked
 from attnprobe.attention.keep import NOTHING, Keep
 from attnprobe.attention.proof import SiteProof
 from attnprobe.attention.remaking import Remade
+from attnprobe.attention.scaling import factors_of, scaled
 from attnprobe.errors import CaptureError, EditError, InputError, RowsError, nearest
 from attnprobe.site import Kind, Place, Site, parts_of
 
 __all__ = ["NOTHING", "Edit", "Keep", "Tape", "observe", "recording", "running", "silent"]
 
 Locate = Callable[[nn.Module, bool], tuple[str, Kind, str]]
-
-
-@runtime_checkable
-class Edit(Protocol):
-    """An intervention: a function from site to site."""
-
-    def __call__(self, site: Site) -> Site: ...
 
 
 @dataclass
@@ -107,18 +101,32 @@ class Tape:
         self.seen.append(place)
         return place
 
-    @property
-    def wants_anything(self) -> bool:
-        """Whether anything is kept or edited at all."""
-        return bool(self.keep.tensors) or self.keep.reduce is not None or bool(self.all_edits())
-
     def wants(self, place: Place) -> bool:
         """Whether a site is needed here; if not, the model's own kernel may run alone."""
         return self.keep.wants(place) or self.edits_here(place)
 
     def edits_here(self, place: Place) -> bool:
         """Whether an edit may act here; an edit that does not say where it acts may act everywhere."""
-        return any(_acts(edit, place) for edit in self.all_edits())
+        return any(acts(edit, place) for edit in self.all_edits())
+
+    def _here(self, place: Place) -> list[list[Edit]]:
+        """The edits of each batch row that act at a place."""
+        return [[edit for edit in edits if acts(edit, place)] for edits in self.row_edits or ()]
+
+    def scaled(self, place: Place, n_heads: int, value: Tensor) -> Tensor | None:
+        """The values [row head key d_head] times a factor a key, where nothing but that is asked at this place.
+
+        The model's own kernel can go on with them: no map need be made. None where it is not all. n_heads: of queries,
+        which may share values.
+        """
+        if self.keep.wants(place) or self.check or self.differentiable:
+            return None
+        here = self._here(place)
+        factors = factors_of(here, place, n_heads, value)
+        if factors is None or factors.shape[1] > 1:  # heads that share values have factors of their own
+            return None
+        self._fired.update(id(edit) for edits in here for edit in edits)
+        return value * factors[..., None]
 
     def observe(self, site: Site) -> Site:
         """Check the site as the model made it, apply the edits, record; the model goes on with the result's z."""
@@ -151,10 +159,14 @@ class Tape:
         """The site with each batch row under its own edits, in their order; rows with the same edits go together."""
         if self.row_edits is None or len(self.row_edits) == 1:
             return self._apply(self.edits if self.row_edits is None else self.row_edits[0], site)
-        groups: dict[tuple[int, ...], tuple[Sequence[Edit], list[int]]] = {}
-        for row, edits in enumerate(self.row_edits):
-            here = [edit for edit in edits if _acts(edit, site.place)]
-            groups.setdefault(tuple(map(id, here)), (here, []))[1].append(row)
+        here = self._here(site.place)
+        together = scaled(site, here)
+        if together is not None:
+            self._fired.update(id(edit) for edits in here for edit in edits)
+            return together
+        groups: dict[tuple[int, ...], tuple[list[Edit], list[int]]] = {}
+        for row, edits in enumerate(here):
+            groups.setdefault(tuple(map(id, edits)), (edits, []))[1].append(row)
         if len(groups) == 1:
             ((edits, _),) = groups.values()
             return self._apply(edits, site)
@@ -166,9 +178,9 @@ class Tape:
 
     def _apply(self, edits: Sequence[Edit], site: Site) -> Site:
         for edit in edits:
-            if _acts(edit, site.place):
+            if acts(edit, site.place):
                 with silent():  # what an edit asks of the model is no part of the recording
-                    changed = _checked(edit, site, edit(site))
+                    changed = checked(edit, site, edit(site))
                 if changed is not site:
                     self._fired.add(id(edit))
                 site = changed
@@ -208,10 +220,6 @@ def _summary(tape: Tape) -> str:
     return ", ".join(f"{stack} {kind}-attention layers 0 to {n}" for (stack, kind), n in last.items()) or "no attention"
 
 
-def _acts(edit: Edit, place: Place) -> bool:
-    return bool(getattr(edit, "acts_at", lambda _: True)(place))
-
-
 def _with_gradient(site: Site) -> Site:
     """The site with its scores (or weights) as the start of a gradient, where nothing before it asked for one."""
     if site.weights is None or site.weights.requires_grad:
@@ -219,18 +227,6 @@ def _with_gradient(site: Site) -> Site:
     if site.scores is not None:
         return site.replace(scores=site.scores.detach().requires_grad_())
     return site.replace(weights=site.weights.detach().requires_grad_())
-
-
-def _checked(edit: Edit, before: Site, after: object) -> Site:
-    """What an edit gave back, or an `EditError` where the model could not go on with it."""
-    if not isinstance(after, Site):
-        raise EditError(f"an edit takes a Site and returns a Site; {edit} returned {type(after).__name__}")
-    z, old = after.z, before.z
-    if z is None or (old is not None and (z.shape != old.shape or z.dtype != old.dtype)):
-        got = "no z" if z is None else f"z of {tuple(z.shape)} {z.dtype}"
-        expected = "" if old is None else f", expected {tuple(old.shape)} {old.dtype}"
-        raise EditError(f"{before.place}: the edit {edit} gave {got}{expected}")
-    return after
 
 
 _running: ContextVar[Tape | None] = ContextVar("attnprobe_tape", default=None)

@@ -15,7 +15,7 @@ from attnprobe.judgement.causes import find_causes
 from attnprobe.judgement.effects import TOLERANCE, Effects, unit_effects
 from attnprobe.judgement.verdicts import JUDGES
 from attnprobe.models.evaluator import remembering
-from attnprobe.models.planted.families import N_WORDS, Variant, variant
+from attnprobe.models.planted.families import LONGEST, N_WORDS, SHORTEST, Variant, variant
 from attnprobe.models.planted.plan import PlantedModel
 
 MAPS = ("raw_attention", "rollout", "value_norms", "attention_x_gradient", "chefer_2021b")
@@ -64,14 +64,15 @@ def measure(
     n_words: int = N_WORDS,
     tolerance: float | None = TOLERANCE,
     causes: bool = True,
+    lengths: tuple[int, int] = (SHORTEST, LONGEST),
 ) -> Measured:
     """A variant with its effects under the operators that judge, its maps, and what was recognised.
 
     with_data: whether "resample" has the other inputs of the same kind to draw from, else words of the vocabulary.
     n_words: of the vocabulary that the mean embedding is taken over. tolerance: of the effects. causes: whether they
-    are looked for.
+    are looked for. lengths: the fewest and the most tokens.
     """
-    found = variant(family, number, boundary=boundary, n_words=n_words)
+    found = variant(family, number, boundary=boundary, n_words=n_words, lengths=lengths)
     made = found.made
     target = made.model.resolve(made.example, made.target)
     data = found.others if with_data else None

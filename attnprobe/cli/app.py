@@ -16,6 +16,7 @@ from attnprobe.cli.attribute import attribute
 from attnprobe.cli.benchmark import benchmark
 from attnprobe.cli.capture import capture
 from attnprobe.cli.compare import compare
+from attnprobe.cli.completion import register as register_completion
 from attnprobe.cli.declaration import declaration
 from attnprobe.cli.demo import demo
 from attnprobe.cli.head import head
@@ -49,7 +50,7 @@ for command in (
     *(methods, metrics, mechanisms, swap, declaration, benchmark),
 ):
     app.command(command)
-app.register_install_completion_command(help="Let bash, zsh or fish complete commands and options.")
+register_completion(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

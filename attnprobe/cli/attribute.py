@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from attnprobe.cli.completion import MethodName
 from attnprobe.cli.options import HOW, READ, Flag, Format, RunOptions, TargetOptions, TextOptions
 from attnprobe.cli.output import printable, tell
 from attnprobe.cli.printing import emit, records, show_table
@@ -19,7 +20,7 @@ def attribute(
     run: RunOptions = RunOptions(),  # noqa: B008
     *,
     text: Annotated[str, Parameter(group=READ)],
-    method: Annotated[str, Parameter(group=HOW)],
+    method: Annotated[MethodName, Parameter(group=HOW)],
     option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
     truncate: Annotated[Flag, Parameter(group=READ)] = False,
     format: Format = "table",

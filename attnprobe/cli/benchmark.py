@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from attnprobe.cli.choices import chosen_options
+from attnprobe.cli.completion import SomeMethods
 from attnprobe.cli.options import HOW, WRITE, AtLeastOne, Format, NotNegative
 from attnprobe.cli.output import tell
 from attnprobe.cli.places import PICTURES, check_place, written
@@ -25,7 +26,7 @@ benchmark = App(name="benchmark", help="Measure methods and verdicts on models w
 def planted(
     *,
     only: Annotated[list[str] | None, Parameter(group=HOW)] = None,
-    method: Annotated[list[str] | None, Parameter(group=HOW)] = None,
+    method: Annotated[SomeMethods, Parameter(group=HOW)] = None,
     option: Annotated[list[str] | None, Parameter(group=HOW)] = None,
     variants: Annotated[NotNegative, Parameter(name="--variants", group=HOW)] = 0,
     out: Annotated[Path | None, Parameter(group=WRITE)] = None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from attnprobe.cli.completion import Effects, HeadScores
 from attnprobe.cli.options import HOW, READ, WRITE, Flag, Format, RunOptions, TargetOptions, TextOptions
 from attnprobe.cli.output import printable, tell
 from attnprobe.cli.places import PICTURES, check_place, written
@@ -25,11 +26,11 @@ MOST_PARTNERS = 3
 class CardOptions:
     """What is asked of the head."""
 
-    score: list[str] | None = None
+    score: HeadScores = None
     """Scores of its map, with commas between, such as entropy,previous_token; units: `attnprobe heads --list`.
     [default: all]"""
 
-    effect: list[str] | None = None
+    effect: Effects = None
     """Effects on the prediction, with commas between, such as mean_ablation, or none; in the unit of --scale, which is
     logits unless you say otherwise. [default: zero_ablation,gate_gradient,direct_logit]"""
 

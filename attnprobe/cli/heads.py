@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from attnprobe.cli.completion import Effects, HeadScores, Probes
 from attnprobe.cli.options import (
     HOW,
     READ,
@@ -35,15 +36,15 @@ MOST_DRAWN = 2  # texts whose maps are drawn
 class AskOptions:
     """What is asked of each head."""
 
-    score: list[str] | None = None
+    score: HeadScores = None
     """Scores of maps, with commas between, such as entropy,previous_token; shares of the weight (0 to 1), nats or
     tokens, as --list says. [default: all]"""
 
-    effect: list[str] | None = None
+    effect: Effects = None
     """Effects on the prediction, with commas between, such as zero_ablation,direct_logit, or none; in the unit of
     --scale, which is logits unless you say otherwise. [default: gate_gradient]"""
 
-    probe: list[str] | None = None
+    probe: Probes = None
     """Scores on random tokens, or of parameters, such as induction,copying; shares (0 to 1), or -1 to 1, as --list
     says. [default: none]"""
 

@@ -3,6 +3,7 @@
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from attnprobe.cli.completion import MethodOrAll
 from attnprobe.cli.options import Format
 from attnprobe.cli.printing import emit, show_note, show_table
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from attnprobe.registry import Entry
 
 
-def methods(name: str | None = None, /, *, format: Format = "table") -> None:
+def methods(name: MethodOrAll = None, /, *, format: Format = "table") -> None:
     """List the methods: what each says of a word, where it was published, what it costs.
 
     Example:

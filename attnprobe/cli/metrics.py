@@ -4,6 +4,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from attnprobe.cli.completion import MetricOrAll
 from attnprobe.cli.methods import facts as known_of
 from attnprobe.cli.options import Format
 from attnprobe.cli.printing import emit, show_note, show_table
@@ -21,7 +22,7 @@ marked; a plausible explanation need not be faithful. A comparison computes thos
 unless it asks for others."""
 
 
-def metrics(name: str | None = None, /, *, format: Format = "table") -> None:
+def metrics(name: MetricOrAll = None, /, *, format: Format = "table") -> None:
     """List the metrics: what each measures, its range, which direction is better, where it was published.
 
     Example:

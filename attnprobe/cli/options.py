@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import CoercionError, Group, Parameter, Token
 from cyclopts.validators import Number
 
+from attnprobe.cli.completion import Formats, MethodNames, Operators
+
 
 def whole(_: Any, tokens: Sequence[Token]) -> int:
     """A whole number as typed; 1.5 is refused, not rounded."""
@@ -77,13 +79,13 @@ class TargetOptions:
 class MethodOptions:
     """Which methods, with which options, judged how."""
 
-    methods: list[str] | None = None
+    methods: MethodNames = None
     """Names, separated by commas; `attnprobe methods` lists them; all for all. [default: a dozen of all families]"""
 
     option: list[str] | None = None
     """An option of a method, as method.name=value, such as rollout.identity=0.3. Say it again for more."""
 
-    operator: list[str] | None = None
+    operator: Operators = None
     """How words are removed to judge the orders: mask, mean, pad, unk, zero, resample, infill, value_zero,
     attention_mask, pad_mask, delete. Several with commas, the main one first; verdicts on maps always go by mean and
     resample. [default: mask,mean,attention_mask, as far as the model has them]"""
@@ -92,10 +94,10 @@ class MethodOptions:
     """How many random orders of its words a method has to beat on each text."""
 
     no_oracle: Flag = False
-    """Do not look for the best order of removal, which takes the most passes on long texts."""
+    """Do not look for the best order of removal, which takes a third of the passes on long texts."""
 
     no_verdicts: Flag = False
-    """Do not judge each map as an explanation of each prediction."""
+    """Do not judge each map as an explanation of each prediction, which takes another third of them."""
 
     counterfactual: Flag = False
     """Look on each text for another attention that gives the same answer; takes some 650 passes a text."""
@@ -112,7 +114,7 @@ class MethodOptions:
 class PageOptions:
     """What a report is written as."""
 
-    format: list[str] | None = None
+    format: Formats = None
     """html, pdf, md, json, csv or parquet; several with commas between. Each takes the name of --out with its own
     ending; html also writes its tables as csv, and csv and parquet go into the folder of the name. A pdf is printed
     by Chromium, where it is installed. [default: by the ending of --out]"""

@@ -18,6 +18,7 @@ from cyclopts import App, ArgumentCollection, Token
 from attnprobe.cli.choices import chosen_methods, words_of
 from attnprobe.cli.output import printable
 from attnprobe.errors import InputError, nearest
+from attnprobe.placing import placed
 
 ENDINGS = (".toml", ".yaml", ".yml")
 SEVERAL = "studies"
@@ -209,9 +210,9 @@ def save_study(file: Path, model: str, out: Path, groups: Sequence[Any]) -> None
                 said[name] = _reached(value, folder) if isinstance(value, Path) else value
     said["out"] = _reached(out, folder)
     lines = "".join(f"{name} = {_toml(value)}\n" for name, value in said.items())
+    whole = f"# Made again by: attnprobe report --config {_typed(file)}\n\n{lines}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"# Made again by: attnprobe report --config {_typed(file)}\n\n{lines}", "utf-8")
+        placed(file, lambda new: new.write_text(whole, "utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from error
 

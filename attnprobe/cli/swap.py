@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import CoercionError, Parameter, convert
 
 from attnprobe.cli.choices import numbers, words_of
+from attnprobe.cli.completion import Mechanisms, MethodNamesOrNone
 from attnprobe.cli.options import HOW, WRITE, Format, RunOptions, TargetOptions, TextOptions
 from attnprobe.cli.output import tell
 from attnprobe.cli.places import PICTURES, check_place, written
@@ -35,7 +36,7 @@ UNITS = {
 class SwapOptions:
     """What is put where, and whose scores are compared."""
 
-    mechanism: list[str]
+    mechanism: Mechanisms
     """One of `attnprobe mechanisms`; several with commas between."""
 
     option: list[str] | None = None
@@ -44,7 +45,7 @@ class SwapOptions:
     layers: str | None = None
     """Numbers of layers with commas between. [default: all]"""
 
-    method: list[str] | None = None
+    method: MethodNamesOrNone = None
     """Methods whose scores are compared, with commas between, or none. [default: four of all families]"""
 
 

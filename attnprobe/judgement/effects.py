@@ -26,9 +26,12 @@ from attnprobe.models.model import Model
 from attnprobe.models.removal import checked_operator, units
 from attnprobe.models.rows import DRAWN, RENORMALISING, Row
 
+# Not fewer, even of long texts: of eight orders all may miss what acts in few of them, and the error is then 0.
 N_ORDERS = 16
 # More orders are drawn, up to so many times as many, while a standard error is above this share of the largest effect.
 MOST, TOLERANCE = 4, 0.2
+# More orders are drawn only while there are at most so many inputs to evaluate: 63 orders of a text of 128 units.
+MOST_ROWS = 8192
 # Effects up to this share of the target, or of 1 where that is larger, are rounding.
 NEAR = 1e-6
 
@@ -103,19 +106,20 @@ def unit_effects(
     seed: int = 0,
     data: Sequence[Any] | None = None,
     tolerance: float | None = TOLERANCE,
+    most_rows: int = MOST_ROWS,
 ) -> Effects:
     """The effect of each unit under an operator, over at least `n_orders` random removal orders.
 
     operator: any of `rows.OPERATORS`. data: texts that "resample" takes the token at the same place of (None: words of
     the vocabulary). Orders come in pairs, each with its reverse, and a pair shares its draws. tolerance: orders are
     added, up to 4 times as many, until the standard error of every unit is at most this share of the largest effect
-    (None: no more are). Errors: `InputError` for an operator that this model lacks.
+    (None: no more are). most_rows: none are added that would take more rows than this in all. Errors: `InputError` for
+    an operator that this model lacks.
     """
     _check(n_orders, tolerance, data)
     model, example, target = asking.read(model, example, target)
-    n_orders += n_orders % 2
-    most = n_orders if tolerance is None else MOST * n_orders
     index = units(example, target)
+    n_orders, most = _numbers(n_orders, len(index), tolerance, most_rows)
     orders = paired_orders(len(index), most, torch.Generator().manual_seed(seed))
     removed = _removing(model, example, operator, index, most // 2, seed, data)
     answers = torch.zeros(0, len(index) + 1, dtype=torch.float64)
@@ -142,6 +146,7 @@ def effects_under(
     seed: int = 0,
     data: Sequence[Any] | None = None,
     tolerance: float | None = TOLERANCE,
+    most_rows: int = MOST_ROWS,
 ) -> tuple[tuple[Effects, ...], dict[str, str]]:
     """The effects under each operator that this model has, and why it does not have the others, by name.
 
@@ -150,7 +155,8 @@ def effects_under(
     _check(n_orders, tolerance, data)
     model, example, target = asking.read(model, example, target)
     found, lacking = [], dict[str, str]()
-    options: dict[str, Any] = {"n_orders": n_orders, "seed": seed, "data": data, "tolerance": tolerance}
+    options: dict[str, Any] = {"n_orders": n_orders, "seed": seed, "data": data}
+    options |= {"tolerance": tolerance, "most_rows": most_rows}
     for operator in asking.names(operators):
         try:
             found.append(unit_effects(model, example, target, operator, **options))
@@ -159,6 +165,13 @@ def effects_under(
                 raise
             lacking[operator] = str(error)
     return tuple(found), lacking
+
+
+def _numbers(n_orders: int, n_units: int, tolerance: float | None, most_rows: int) -> tuple[int, int]:
+    """How many orders a block has, and how many there are at most: whole blocks, pairs of orders in each."""
+    first = n_orders + n_orders % 2
+    blocks = 1 if tolerance is None else min(MOST, max(1, most_rows // (first * (n_units + 1))))
+    return first, first * blocks
 
 
 def _check(n_orders: int, tolerance: float | None, data: Any) -> None:

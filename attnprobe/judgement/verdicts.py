@@ -56,14 +56,14 @@ class Verdict:
 
     def to_frame(self) -> pd.DataFrame:
         """A row an operator: what it says of the map, whether it decides, beside the verdict, target and cost."""
-        kinds = {one.operator: one.kind for one in self.effects}
+        effects = {one.operator: one for one in self.effects}
         rows = [
             {
                 "map": self.map,
                 "target": self.target.description,
                 "verdict": self.verdict,
                 "operator": reading.operator,
-                "kind": kinds[reading.operator],
+                "kind": effects[reading.operator].kind,
                 "decides": reading.operator in self.operators,
                 "call": reading.call or "neither",
                 "miss": reading.miss,
@@ -72,7 +72,7 @@ class Verdict:
                 "n_effective": reading.n_effective,
                 "n_idle": reading.n_idle,
                 "reason": reading.reason,
-                "n_orders": self.n_orders,
+                "n_orders": effects[reading.operator].n_orders,
                 "seed": self.seed,
                 "forward_passes": self.forward_passes,
                 "seconds": self.seconds,

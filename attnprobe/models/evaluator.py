@@ -23,6 +23,7 @@ from attnprobe.attention.seam import NOTHING, Keep, Tape
 from attnprobe.capture import finite
 from attnprobe.errors import AttnprobeError, CaptureError, InputError
 from attnprobe.models.model import Model
+from attnprobe.models.modes import parameters_of
 from attnprobe.models.rows import Row
 from attnprobe.models.shortcuts import Ask, asking, starts_of
 from attnprobe.models.value_removal import with_edits
@@ -31,7 +32,7 @@ from attnprobe.target import ResolvedTarget
 T = TypeVar("T")
 
 # Tokens a batch: beyond this a CPU gains nothing more, and memory stays small.
-BATCH_TOKENS = 1152
+BATCH_TOKENS = 2304
 
 
 @dataclass
@@ -136,7 +137,7 @@ def targets(
 
 def parameter_version(model: Model) -> int:
     """Grows whenever a parameter is changed in place, so that no answer of before is remembered."""
-    return sum(p._version for p in model.module.parameters() if not p.is_inference())
+    return sum(p._version for p in parameters_of(model.module) if not p.is_inference())
 
 
 def _shapes(row: Row) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -25,6 +25,7 @@ from attnprobe.report.heads import BUDGET, scored
 from attnprobe.report.texts import listed
 from attnprobe.theme import by_theme, css
 from attnprobe.viewer.markup import script
+from attnprobe.viewer.still import ALIVE, HIDDEN
 
 _HERE = Path(__file__).parent
 STYLES = (
@@ -164,8 +165,11 @@ def page(
     template = environment.get_template("page.html.j2")
     whole = template.render(
         **facts,
-        css=Markup("\n".join([css(), _colours(facts["viewer"]), *map(_asset, _needed(STYLES, facts["parts"]))])),
+        css=Markup(
+            "\n".join([css(), HIDDEN, _colours(facts["viewer"]), *map(_asset, _needed(STYLES, facts["parts"]))])
+        ),
         js=Markup("\n".join([script(), *map(_asset, _needed(SCRIPTS, facts["parts"]))])),
+        alive=Markup(ALIVE),
         json=embedded(facts["viewer"]),
     )
     return whole.translate(CONTROLS)

@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnprobe.appearance import percent
+from attnprobe.answer_steps import AnswerSteps, StepAgreement, step_agreement, units_of
+from attnprobe.appearance import inline, look, percent
 from attnprobe.capture import Capture
 from attnprobe.comparison import Comparison
 from attnprobe.heads import head_scores
+from attnprobe.report.alignment_agreement import BEST, Named, agreement
+from attnprobe.report.nouns import nouns
 from attnprobe.report.texts import is_control
 from attnprobe.report.tokens import shown, visible
 from attnprobe.site import Site
@@ -49,16 +52,31 @@ class Map:
 
 def alignment(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
     """What the part shows; None where no text has a cross-attention from an answer to its tokens."""
-    left, texts, tops = MOST, [], []
+    left, texts, known = MOST, [], []
     for study in comparison.studies:
         maps = alignments(study.capture)
-        size = sum(one.weights.numel() for one in maps)
-        left -= size
+        left -= sum(one.weights.numel() for one in maps)
+        left -= 0 if study.answer is None else sum(one.numel() for one in study.answer.maps.values())
         texts.append(_drawn(study, maps) if maps and left >= 0 else None)
-        tops += maps[:1]
+        if maps:
+            known.append((study, maps))
     if not any(texts):
         return None
-    return {"heading": _heading(tops), "data": {"parts": PARTS, "texts": texts}, "rows": _table(comparison.studies)}
+    beside = agreement([(study, _named(maps)) for study, maps in known], comparison.settings)
+    if beside is not None:
+        beside["how"] = nouns(comparison).said(beside["how"])
+    return {
+        "heading": _heading([maps[0] for _, maps in known]) if beside is None else beside["heading"],
+        "data": {"parts": PARTS, "texts": texts},
+        "rows": _table(*known[0]),
+        "owed": [inline(name) for _, name in _owed(known[0][0])],
+        "beside": beside,
+    }
+
+
+def _named(maps: Sequence[Map]) -> list[Named]:
+    """The best head, and the means of layers, under names that are the same on every text."""
+    return [(BEST, maps[0].weights), *((one.name, one.weights) for one in maps if one.head is None)]
 
 
 def alignments(capture: Capture) -> list[Map]:
@@ -119,6 +137,8 @@ def steps(study: Study, n: int) -> tuple[list[str], bool]:
 def _drawn(study: Study, maps: Sequence[Map]) -> dict[str, Any]:
     """What the script draws of one text."""
     names, written = steps(study, maps[0].weights.shape[0])
+    units = units_of(study.example)
+    owed = _owed(study)
     return {
         "inputs": shown(study.example),
         "outputs": names,
@@ -130,12 +150,53 @@ def _drawn(study: Study, maps: Sequence[Map]) -> dict[str, Any]:
                 "head": int(one.head is not None),
                 "monotonicity": _known(one.monotonicity),
                 "coverage": _known(one.coverage),
-                "cells": (one.weights * PARTS).round().to(torch.int32).flatten().tolist(),
+                "cells": _cells(one.weights),
+                "beside": [_counted(step_agreement(one.weights, answer, name, units)) for answer, name in owed],
             }
             for one in maps
         ],
+        "owes": [
+            {
+                "name": look(name).label,
+                "inline": inline(name),
+                "cells": _cells(_shares(answer.maps[name])),
+                "tops": (tops := _tops(answer, name, units)),
+                "most": [float(f"{float(row[at]):.3g}") for at, row in zip(tops, answer.maps[name], strict=True)],
+            }
+            for answer, name in owed
+        ],
         "beneath": next((m for m in BENEATH if study.attribution(m) is not None and not is_control(study, m)), None),
     }
+
+
+def _owed(study: Study) -> list[tuple[AnswerSteps, str]]:
+    """The attributions of the steps of a text's answer, by method; none where there are none."""
+    return [] if study.answer is None else [(study.answer, name) for name in study.answer.maps]
+
+
+def _cells(shares: Tensor) -> list[int]:
+    """A map in whole parts, row by row."""
+    found: list[int] = (shares * PARTS).round().to(torch.int32).flatten().tolist()
+    return found
+
+
+def _shares(scores: Float[Tensor, "step token"]) -> Float[Tensor, "step token"]:
+    """Each score over the sum of all sizes of its step, the sign kept."""
+    return scores.double() / scores.double().abs().sum(-1, keepdim=True).clamp(min=torch.finfo(torch.double).tiny)
+
+
+def _tops(answer: AnswerSteps, method: str, units: Bool[Tensor, " token"]) -> list[int]:
+    """The token that each step owes most to, of those that are compared; -1 where it depends on none."""
+    sizes = torch.where(units, answer.maps[method].abs(), torch.tensor(-1.0))
+    counts = answer.dependent & (sizes.amax(-1) > 0)
+    return torch.where(counts, sizes.argmax(-1), torch.tensor(-1)).tolist()
+
+
+def _counted(found: StepAgreement) -> tuple[int, int, float | None]:
+    """At how many steps both are largest at the same token, of how many, and the mean of Kendall's tau."""
+    taus = [tau for tau in found.kendall_tau if tau == tau]
+    same = sum(int(one) for one in found.same_top if one == one)
+    return same, len(taus), _known(sum(taus) / len(taus)) if taus else None
 
 
 # What is drawn beneath the map: what each token does to the answer, the first of these that was run.
@@ -157,16 +218,20 @@ def _heading(tops: Sequence[Map]) -> str:
     return f"The best head of each text goes forward in {percent(mean, 0)} of the steps"
 
 
-def _table(studies: Sequence[Study]) -> list[dict[str, Any]]:
-    """A row a step of the first text: where the best map looks most."""
-    study = next((s for s in studies if alignments(s.capture)), None)
-    if study is None:
-        return []
-    best, tokens = alignments(study.capture)[0], shown(study.example)
+def _table(study: Study, maps: Sequence[Map]) -> list[dict[str, Any]]:
+    """A row a step of the first text: where the best map looks most, and what the step owes most to by each method."""
+    best, tokens, units = maps[0], shown(study.example), units_of(study.example)
     names, _ = steps(study, best.weights.shape[0])
+    tops = [zip(_tops(a, name, units), _shares(a.maps[name]).tolist(), strict=True) for a, name in _owed(study)]
+    owed = [[(tokens[at], percent(row[at])) if at >= 0 else ("–", "–") for at, row in found] for found in tops]
     return [
-        {"token": name, "at": tokens[int(row.argmax())], "weight": percent(float(row.max()))}
-        for name, row in zip(names, best.weights, strict=True)
+        {
+            "token": name,
+            "at": tokens[int(row.argmax())],
+            "weight": percent(float(row.max())),
+            "owes": [found[step] for found in owed],
+        }
+        for step, (name, row) in enumerate(zip(names, best.weights, strict=True))
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnprobe.appearance import percent
+from attnprobe.report.nouns import TEXTS, Nouns
 from attnprobe.report.tokens import label, visible
 from attnprobe.study import Study
 from attnprobe.target import ResolvedTarget
@@ -56,21 +57,21 @@ def is_next(model: Mapping[str, Any], study: Study) -> bool:
     return ends and "Masked" not in str(model.get("architecture", ""))
 
 
-def says(model: Mapping[str, Any], study: Study) -> tuple[str, str]:
+def says(model: Mapping[str, Any], study: Study, noun: Nouns = TEXTS) -> tuple[str, str]:
     """What stands before and after the answer in a sentence: the model calls this text …, predicts … next."""
     if not of_tokens(model, study):
         where = "" if study.target.position is None else f" at position {study.target.position}"
-        return f"The model calls this {'picture' if study.example.axis == 'patches' else 'text'}", where
+        return f"The model calls this {noun.text}", where
     if is_next(model, study):
-        return "After this text the model predicts", " next"
+        return f"After this {noun.text} the model predicts", " next"
     return "The model predicts", f" at position {study.target.position}"
 
 
-def which(model: Mapping[str, Any], studies: Sequence[Study], as_predicted: bool) -> str:
+def which(model: Mapping[str, Any], studies: Sequence[Study], as_predicted: bool, things: Nouns = TEXTS) -> str:
     """Whose answer is explained over several texts, and where."""
     tokens, following = of_tokens(model, studies[0]), all(is_next(model, s) for s in studies)
     noun = "predicted class" if not tokens else "predicted next token" if following else "predicted token"
-    return (f"the {noun} of each text" if as_predicted else "as asked for") + positions(studies)
+    return (f"the {noun} of each {things.text}" if as_predicted else "as asked for") + positions(studies)
 
 
 def positions(studies: Sequence[Study]) -> str:

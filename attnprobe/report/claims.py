@@ -8,19 +8,20 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import MINUS, NARROW_SPACE, interval, look, names, percent, signed
+from attnprobe.appearance import NARROW_SPACE, interval, look, names, percent
 from attnprobe.comparison import Comparison
-from attnprobe.finding import BOTH, WEAK, Finding, findings
+from attnprobe.finding import BOTH, WEAK, Finding
 from attnprobe.report import sides
 from attnprobe.report.headline import BADGES, halves, headline
-from attnprobe.report.scores import bins, unit_of
+from attnprobe.report.nouns import nouns, told
+from attnprobe.report.scores import bins, tau, unit_of
 from attnprobe.report.sides import pair, row
 from attnprobe.report.texts import argue, judged
 
 
 def top(comparison: Comparison) -> dict[str, Any]:
     """Badges, headline, lede, three numbers, and what speaks on the other side."""
-    found = tuple(f for f in findings(comparison) if f.topic in BADGES)
+    found = tuple(f for f in told(comparison) if f.topic in BADGES)
     said = headline(comparison)
     return {
         **said,
@@ -34,8 +35,10 @@ def top(comparison: Comparison) -> dict[str, Any]:
 
 def scope(comparison: Comparison) -> str:
     """What the claims are about."""
-    n = len(comparison.studies)
-    return "for this text and this prediction only" if n == 1 else f"for these {n} texts and their predictions only"
+    n, noun = len(comparison.studies), nouns(comparison)
+    if n == 1:
+        return f"for this {noun.text} and this prediction only"
+    return f"for these {n} {noun.texts} and their predictions only"
 
 
 def heading(comparison: Comparison, topic: str, otherwise: str) -> tuple[str, str]:
@@ -43,7 +46,7 @@ def heading(comparison: Comparison, topic: str, otherwise: str) -> tuple[str, st
 
     What stands in parentheses at its end is too long for a heading.
     """
-    found = next((f for f in findings(comparison) if f.topic == topic), None)
+    found = next((f for f in told(comparison) if f.topic == topic), None)
     if found is None:
         return otherwise, ""
     head, rest = halves(found.claim)
@@ -52,7 +55,7 @@ def heading(comparison: Comparison, topic: str, otherwise: str) -> tuple[str, st
 
 def caveat(comparison: Comparison) -> str:
     """What the finding on removal says in parentheses, as a sentence: how sure it is."""
-    found = next((f for f in findings(comparison) if f.topic == "removal"), None)
+    found = next((f for f in told(comparison) if f.topic == "removal"), None)
     inner = _parted(halves(found.claim)[0])[1] if found else ""
     return f"{inner[:1].upper()}{inner[1:]}." if inner else ""
 
@@ -68,7 +71,8 @@ def _arguing(comparison: Comparison) -> dict[str, str] | None:
     counts = [c for study in comparison.studies if (c := argue(study)) is not None and c["of"]]
     if not counts:
         return None
-    question = "Do the highlighted words argue for the answer?"
+    noun = nouns(comparison)
+    question = f"Do the highlighted {noun.words} argue for the answer?"
     if len(counts) == 1:
         c = counts[0]
         said = (
@@ -78,14 +82,14 @@ def _arguing(comparison: Comparison) -> dict[str, str] | None:
         )
         return {
             "question": question,
-            "value": str(c["n"]),
-            "small": f"of the top {c['of']} do",
+            "value": str(c["n"] or "None"),
+            "small": f"of the top {c['of']} {'do' if c['n'] > 1 else 'does'}",
             "text": said + ", by leave-one-out.",
             "verdict": "",
             "tag": "A count, not a test",
         }
     share = sum(c["n"] for c in counts) / sum(c["of"] for c in counts)
-    text = f"Of attention’s top {counts[0]['of']} tokens of each text; by leave-one-out."
+    text = f"Of attention’s top {counts[0]['of']} {noun.tokens} of each {noun.text}; by leave-one-out."
     return {
         "question": question,
         "value": percent(share, 0),
@@ -102,6 +106,7 @@ def _ranking(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, st
     if r is None:
         return None
     verdict = next((f.verdict for f in found if f.topic == "agreement"), "open")
+    noun = nouns(comparison)
     little = "slightly " if abs(r["mean"]) < WEAK else ""
     tags = {
         "yes": "Agrees slightly" if little else "Agrees in part",
@@ -110,11 +115,11 @@ def _ranking(comparison: Comparison, found: tuple[Finding, ...]) -> dict[str, st
     }
     tag = tags[verdict] if math.isfinite(r.low) else "Open: too little for an interval"
     return {
-        "question": "Does it rank words as removing them does?",
-        "value": f"τ {signed(r['mean'], 2)}",
+        "question": f"Does it rank {noun.words} as removing them does?",
+        "value": tau(r["mean"]),
         "small": interval(r.low, r.high),
         "text": "Kendall’s τ with leave-one-out: 1 would be the same order, 0 no relation."
-        + (f" Interval: 95{NARROW_SPACE}% over {r.interval_over}." if math.isfinite(r.low) else ""),
+        + (f" Interval: 95{NARROW_SPACE}% over {noun.said(r.interval_over)}." if math.isfinite(r.low) else ""),
         "verdict": verdict,
         "tag": tag,
     }
@@ -128,15 +133,15 @@ def _removal(comparison: Comparison) -> dict[str, str] | None:
     tags = {"yes": "Holds up", "no": "Does not hold up", "open": "Open: not clearly different from chance"}
     n = comparison.settings.n_random
     unit = unit_of(comparison)
-    over = f"the first {bins()} of its tokens"
-    mean = f"Mean over {over}" if len(comparison.studies) == 1 else f"Mean over texts and {over}"
-    fall = f"Taken away in its order: the answer falls by {unit.signed(r['mean'])} {unit.word}"
-    minus = " A minus is a rise." if MINUS in unit.signed(r["mean"]) + unit.signed(r.random_mean) else ""
+    noun = nouns(comparison)
+    over = f"the first {bins()} of its {noun.tokens}"
+    mean = f"Mean over {over}" if len(comparison.studies) == 1 else f"Mean over {noun.texts} and {over}"
+    fall = f"Taken away in its order: the answer {unit.falls(r['mean'])}"
     return {
-        "question": "Does removing its words lower the answer?",
+        "question": f"Does removing its {noun.words} lower the answer?",
         "value": percent(r.random_beaten, 0),
         "small": f"of {n} random orders beaten",
-        "text": f"{fall}; in random orders by {unit.signed(r.random_mean)}.{minus} {mean}.",
+        "text": f"{fall}; in random orders it {unit.falls(r.random_mean)}. {mean}.",
         "verdict": r.holds_up,
         "tag": tags[r.holds_up],
     }

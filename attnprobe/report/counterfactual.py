@@ -10,6 +10,7 @@ from typing import Any
 from attnprobe.appearance import NARROW_SPACE, number, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.other_attention import ANOTHER, OtherAttention
+from attnprobe.report.nouns import PICTURES, TEXTS, Nouns, nouns
 from attnprobe.report.texts import SCALES, title
 from attnprobe.study import Study
 
@@ -23,12 +24,12 @@ def counterfactual(comparison: Comparison, methods: list[str]) -> dict[str, Any]
     known = [one for one in found if one is not None]
     if not known:
         return None
-    of_patches = all(study.example.axis == "patches" for study in comparison.studies)
-    word = "patches" if of_patches else "words" if comparison.studies[0].example.axis == "source" else "tokens"
+    noun = nouns(comparison)
+    word = noun.words if comparison.studies[0].example.axis == "source" else noun.tokens
     return {
-        "heading": heading(known, len(found), word),
+        "heading": heading(known, len(found), noun, word),
         "word": word,
-        "pictures": of_patches,
+        "pictures": noun is PICTURES,
         "how": how(known[0]),
         "several": len(known) > 1,
         "missing": len(found) - len(known),
@@ -46,18 +47,17 @@ def counterfactual(comparison: Comparison, methods: list[str]) -> dict[str, Any]
     }
 
 
-def heading(found: Sequence[OtherAttention], n_texts: int, word: str = "words") -> str:
+def heading(found: Sequence[OtherAttention], n_texts: int, noun: Nouns = TEXTS, word: str = "") -> str:
     """The finding: on how many texts another attention gives the same answer."""
     n = sum(one.another for one in found)
     if n_texts > 1:
-        things = "pictures" if word == "patches" else "texts"
-        return f"Another attention gives the same answer on {n} of {len(found)} {things}"
+        return f"Another attention gives the same answer on {noun.of(n, len(found))}"
     moved = found[0].attention_total_variation
     if n:
         return "Another attention gives the same answer here"
     if moved < SAME:
         return "No other attention with the same answer was found here"
-    return f"With the answer kept, {percent(moved, 0)} of the weight could be moved to other {word}"
+    return f"With the answer kept, {percent(moved, 0)} of the weight could be moved to other {word or noun.words}"
 
 
 def beside(comparison: Comparison) -> list[tuple[str, str]]:
@@ -65,8 +65,7 @@ def beside(comparison: Comparison) -> list[tuple[str, str]]:
     known = [study.other for study in comparison.studies if study.other is not None]
     if not known:
         return []
-    word = "patches" if comparison.studies[0].example.axis == "patches" else "words"
-    said = heading(known, len(comparison.studies), word)
+    said = heading(known, len(comparison.studies), nouns(comparison))
     return [("open", f"{said} (section on another attention); that alone speaks on neither side.")]
 
 

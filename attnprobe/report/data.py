@@ -1,6 +1,7 @@
 """A comparison as one plain dict: everything that the page says, before any markup."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from attnprobe.appearance import FAMILIES, FAMILY_WORDS, in_order, inline, look, main_six, percent, signed
@@ -9,6 +10,7 @@ from attnprobe.intervals import MIN_TEXTS
 from attnprobe.judged_tables import MIN_ORDERS
 from attnprobe.report import answers, claims, making, scores
 from attnprobe.report.heads import BUDGET, Budget, score_names
+from attnprobe.report.nouns import PICTURES, Nouns, nouns
 from attnprobe.report.parts import left_out, parts
 from attnprobe.report.texts import text
 
@@ -24,17 +26,18 @@ def build(
     """What the templates are filled with; `viewer` is what the page's script gets. without: tables not beside it."""
     families = {a.method: a.family for s in comparison.studies for a in s.attributions}
     methods = in_order(comparison.methods, families)
-    budget = Budget(map_bytes)
+    budget, noun = Budget(map_bytes), nouns(comparison)
     texts = [text(comparison, i, methods, budget) for i in range(len(comparison.studies))]
     top = claims.top(comparison)
     headings = {topic: claims.heading(comparison, topic, otherwise) for topic, otherwise in OTHERWISE.items()}
-    shown = parts(comparison, methods, _headings(texts, top, headings))
+    shown = parts(comparison, methods, _headings(texts, top, headings, noun))
     return {
         "parts": shown,
         "there": {part["name"] for part in shown},
         "left_out": left_out(comparison, methods),
         "viewer": _viewer(comparison, methods, families, texts)
         | {"spread": next((part["facts"] for part in shown if part["name"] == "spread"), None)},
+        "noun": noun,
         "texts": texts,
         "first": texts[0],
         "many": len(texts) > 1,
@@ -45,6 +48,7 @@ def build(
         "beats": claims.who_beats(comparison, [m for m in methods if families[m] != FAMILIES[-1]]),
         "control_beats": claims.who_beats(comparison, [m for m in methods if families[m] == FAMILIES[-1]]),
         "method_names": methods,
+        "all_methods": _all_of(families),
         "labels": {m: look(m).label for m in methods},
         "unit": scores.unit_of(comparison),
         "faithfulness": scores.faithfulness(comparison, methods),
@@ -58,6 +62,13 @@ def build(
     }
 
 
+def _all_of(families: Mapping[str, str]) -> str:
+    """How many methods there are, controls apart: "12 and the control"."""
+    controls = sum(family == FAMILIES[-1] for family in families.values())
+    beside = {0: "", 1: " and the control"}.get(controls, f" and {controls} controls")
+    return f"{len(families) - controls}{beside}"
+
+
 def _made(comparison: Comparison, methods: list[str], command: str, without: Sequence[str]) -> dict[str, Any]:
     """How the numbers were made, checked, and can be made again."""
     return {
@@ -66,7 +77,7 @@ def _made(comparison: Comparison, methods: list[str], command: str, without: Seq
         "failures": making.failures(comparison),
         "warnings": making.warnings(comparison),
         "versions": making.versions(comparison),
-        "operator": making.operator(comparison.settings.operator),
+        "operator": making.operator(comparison.settings.operator, nouns(comparison)),
         "provenance": making.provenance(comparison),
         "settings": comparison.settings,
         "command": making.lines(making.without_paths(command)),
@@ -88,18 +99,19 @@ def _viewer(
         "areas": scores.areas(comparison),
         "beaten": {r["method"]: r["beaten"] for f in scores.faithfulness(comparison, methods)[:1] for r in f["rows"]},
         "agreement": scores.agreement(comparison),
+        "noun": asdict(nouns(comparison)),
         "n_random": comparison.settings.n_random,
         "head_scores": score_names(),
     }
 
 
 def _headings(
-    texts: list[dict[str, Any]], top: Mapping[str, Any], found: Mapping[str, tuple[str, str]]
+    texts: list[dict[str, Any]], top: Mapping[str, Any], found: Mapping[str, tuple[str, str]], noun: Nouns
 ) -> dict[str, str]:
     """The heading of each part whose facts hold none: its finding."""
     counts, n = top["counts"], len(texts)
     return {
-        "texts": f"Attention holds up on {counts['yes']} of {n} texts" if counts else f"The {n} texts one by one",
+        "texts": f"Attention holds up on {noun.of(counts['yes'], n)}" if counts else f"The {n} {noun.texts} one by one",
         "text": texts[0]["heading"],
         "removal": found["removal"][0],
         "agreement": found["agreement"][0],
@@ -173,14 +185,16 @@ def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str,
     answered = answers.counted([t["answer"] + (f" rather than {t['against']}" if t["against"] else "") for t in texts])
     known = [t["probability"] for t in texts if t["probability"] is not None]
     mean = f"mean probability {percent(sum(known) / len(known))}" if known else ""
-    tokens = sorted(len(t["tokens"]) for t in texts)
+    noun = nouns(comparison)
+    sizes = sorted(t["n_units"] if noun is PICTURES else len(t["tokens"]) for t in texts)
+    between = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     as_predicted = all(t["answer"] == t["predicted"] for t in texts)
     return [
         ("Model", *model),
-        ("Texts", str(len(texts)), f"{tokens[0]} to {tokens[-1]} tokens"),
+        (noun.texts.capitalize(), str(len(texts)), f"{between} {noun.tokens}"),
         ("Predicted", predicted, mean),
-        ("Explained", answered, answers.which(comparison.model, comparison.studies, as_predicted)),
-        ("Scale of effects", texts[0]["unit"], "of the explained answer of each text"),
+        ("Explained", answered, answers.which(comparison.model, comparison.studies, as_predicted, noun)),
+        ("Scale of effects", texts[0]["unit"], f"of the explained answer of each {noun.text}"),
     ]
 
 

@@ -10,8 +10,9 @@ import pandas as pd
 
 from attnprobe.appearance import NARROW_SPACE, percent
 from attnprobe.comparison import Comparison
-from attnprobe.finding import Finding, findings, raises
+from attnprobe.finding import Finding, raises
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
+from attnprobe.report.nouns import Nouns, few, nouns, told
 from attnprobe.report.sides import row
 
 BADGES = {
@@ -48,7 +49,8 @@ def headline(comparison: Comparison) -> dict[str, Any]:
 
     With verdicts of raw attention these lead, and the test by removal stands beside them; else removal leads.
     """
-    found = next((f for f in findings(comparison) if f.topic in BADGES), None)
+    noun = nouns(comparison)
+    found = next((f for f in told(comparison) if f.topic in BADGES), None)
     removal = _badge(comparison, found)
     head, rest = halves(found.claim) if found else ("What each method says of this prediction", "")
     side = found.verdict if found else "open"
@@ -62,7 +64,7 @@ def headline(comparison: Comparison) -> dict[str, Any]:
     text = (EXPLAINS_HERE if len(comparison.studies) == 1 else OF_MOST)[kind]
     first = {"text": text, "kind": SIDE[kind], "asks": "by what acts"}
     beside = badges if found and found.topic == "attention" else []
-    claim, numbers = _of_one(mine, kind, found) if len(comparison.studies) == 1 else _of_many(mine)
+    claim, numbers = _of_one(mine, kind, found, noun) if len(mine) == 1 else _of_many(mine, noun)
     too = "" if found is None or not beside else rest if head in claim else _set(found.claim)
     return said | {
         "badge": text,
@@ -86,30 +88,33 @@ def _verdict(comparison: Comparison, mine: pd.DataFrame) -> str:
     return str(most.iloc[0]) if len(most) else ""
 
 
-def _of_one(mine: pd.DataFrame, kind: str, found: Finding | None) -> tuple[str, str]:
+def _of_one(mine: pd.DataFrame, kind: str, found: Finding | None, noun: Nouns) -> tuple[str, str]:
     """The sentence of one text; undecided, it says first what removal decided."""
     claim = OF_ONE[kind]
     if kind == UNDECIDED and found is not None and found.topic == "attention" and found.verdict != "open":
         claim = f"{halves(found.claim)[0]}; whether it explains this prediction is undecided"
-    return claim, _share(mine, "The tokens that it puts first have", "of the effect that the best ones have")
+    return claim, _share(mine, f"The {noun.tokens} that it puts first have", noun)
 
 
-def _of_many(mine: pd.DataFrame) -> tuple[str, str]:
-    n = {kind: int((mine.verdict == kind).sum()) for kind in VERDICTS}
-    claim = f"Attention explains {n[EXPLAINS]} of {len(mine)} predictions and misleads on {n[MISLEADS]}"
+def _of_many(mine: pd.DataFrame, noun: Nouns) -> tuple[str, str]:
+    n, total = {kind: int((mine.verdict == kind).sum()) for kind in VERDICTS}, len(mine)
+    of = f"none of {total}" if n[EXPLAINS] == 0 else few(n[EXPLAINS], total)
+    claim = f"Attention explains {of} predictions"
+    if n[EXPLAINS] < total:
+        claim += f" and misleads on {'all' if n[MISLEADS] == total else n[MISLEADS] or 'none'}"
     stays = "stays" if n[UNDECIDED] == 1 else "stay"
-    rest = f"{n[UNDECIDED]} {stays} undecided. " if n[UNDECIDED] else ""
-    share = _share(mine, "The tokens that it puts first have on average", "of the effect that the best ones have")
-    return claim, rest + share
+    all_of = "All " if n[UNDECIDED] == total else ""
+    rest = f"{all_of}{n[UNDECIDED]} {stays} undecided. " if n[UNDECIDED] else ""
+    return claim, rest + _share(mine, f"The {noun.tokens} that it puts first have on average", noun)
 
 
-def _share(mine: pd.DataFrame, start: str, of: str) -> str:
+def _share(mine: pd.DataFrame, start: str, noun: Nouns) -> str:
     """How much of the effect its first tokens have, beside tokens drawn at random."""
     quality, random = mine.quality.mean(), mine.random.mean()
     if pd.isna(quality):
         return ""
-    beside = "" if pd.isna(random) else f"; tokens drawn at random, {percent(random, 0)}"
-    return f"{start} {percent(quality, 0)} {of}{beside}."
+    beside = "" if pd.isna(random) else f"; {noun.tokens} drawn at random, {percent(random, 0)}"
+    return f"{start} {percent(quality, 0)} of the effect that the best ones have{beside}."
 
 
 def _badge(comparison: Comparison, first: Finding | None) -> str:

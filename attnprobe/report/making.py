@@ -1,16 +1,21 @@
 """How the numbers were made: methods, checks, failures, warnings, provenance. No absolute path gets through."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from attnprobe.appearance import FAMILY_WORDS, look, number, scientific, seconds
 from attnprobe.comparison import Comparison
 from attnprobe.methods import methods as registry
+from attnprobe.report.nouns import PICTURES, TEXTS, Nouns, nouns
 from attnprobe.report.tokens import visible
 
 _PATH = re.compile(r"(?<![\w/.~:<>-])(/(?:[\w.@+~-]+/)+[\w.@+~-]+|[A-Za-z]:\\[^\s\"']+)")
+
+
+# Settings of more letters than this are folded.
+LINE = 80
 
 
 def without_paths(text: str) -> str:
@@ -49,10 +54,11 @@ def lines(command: str) -> str:
 def methods(comparison: Comparison, names: list[str]) -> list[dict[str, Any]]:
     """A row a method: what it computes, where it is from, what it cost, how it was set."""
     costs = comparison.costs.set_index("method")
-    return [_method(comparison, name, costs) for name in names]
+    said = nouns(comparison).said
+    return [_method(comparison, name, costs, said) for name in names]
 
 
-def _method(comparison: Comparison, name: str, costs: Any) -> dict[str, Any]:
+def _method(comparison: Comparison, name: str, costs: Any, said: Callable[[str], str]) -> dict[str, Any]:
     entry = next((e for e in registry.values() if e.name == name), None)
     a = next(found for s in comparison.studies if (found := s.attribution(name)) is not None)
     facts = entry.facts if entry else {}
@@ -65,13 +71,14 @@ def _method(comparison: Comparison, name: str, costs: Any) -> dict[str, Any]:
         "name": name,
         "label": look(name).label,
         "family": FAMILY_WORDS.get(a.family, a.family),
-        "description": entry.description if entry else "a function given by the caller",
-        "formula": str(facts.get("formula", "")),
+        "description": said(entry.description) if entry else "a function given by the caller",
+        "formula": said(str(facts.get("formula", ""))),
         "source": entry.source if entry else "",
         "signed": "yes" if signs == {True} else "none",
         "passes": ", ".join(passes) or "none of its own",
         "seconds": seconds(float(cost.seconds)),
-        "settings": settings(a.options, a.used),
+        "settings": (set_so := settings(a.options, a.used)),
+        "brief": brief(set_so),
     }
 
 
@@ -95,6 +102,19 @@ def settings(options: dict[str, Any], used: dict[str, Any]) -> str:
             continue
         words.append(f"{name} {_plain(value)}")
     return without_paths(", ".join(words))
+
+
+def brief(said: str) -> str:
+    """The first of the settings, and how many more there are; empty where all of them fit on a line.
+
+    >>> brief("window 3, operator mask"), brief(f"window 3, parts ({'a 1, ' * 30}b 2), seed 0")
+    ('', 'window 3 and 2 more')
+    """
+    if len(said) <= LINE:
+        return ""
+    whole = re.split(r", (?![^(]*\))", said)
+    n = max(1, next(n for n in range(len(whole), -1, -1) if len(", ".join(whole[:n])) <= LINE))
+    return ", ".join(whole[:n]) + (f" and {len(whole) - n} more" if n < len(whole) else "")
 
 
 def _plain(value: Any) -> str:
@@ -142,12 +162,12 @@ def warnings(comparison: Comparison) -> list[dict[str, Any]]:
 
 def provenance(comparison: Comparison) -> list[tuple[str, str]]:
     """Facts that it takes to make the page again."""
-    s, model = comparison.settings, comparison.model
+    s, model, noun = comparison.settings, comparison.model, nouns(comparison)
     facts = [
         ("Seed", str(s.seed)),
-        ("Removal", f"a removed token {operator(s.operator)}"),
+        ("Removal", f"a removed {noun.token} {operator(s.operator, noun)}"),
         *([("Also judged by", ", ".join(s.operators[1:]))] if len(s.operators) > 1 else []),
-        ("Random orders", f"{s.n_random} a text"),
+        ("Random orders", f"{s.n_random} a {noun.text}"),
         ("Resamples", number(float(s.n_resamples), 0)),
         ("Model", without_paths(str(model.get("name", "")))),
     ]
@@ -172,8 +192,10 @@ def versions(comparison: Comparison) -> str:
     return ", ".join(f"{name} {version}" for name, version in comparison.provenance.items())
 
 
-def operator(name: str) -> str:
+def operator(name: str, noun: Nouns = TEXTS) -> str:
     """What happens to a removed token, as the end of "a removed token …"."""
+    if noun is PICTURES and name in OF_PATCHES:
+        return OF_PATCHES[name]
     words = {
         "mask": "is replaced by [MASK]",
         "mean": "is replaced by the mean embedding",
@@ -186,7 +208,11 @@ def operator(name: str) -> str:
         "pad_mask": "is replaced by [PAD] and hidden from attention",
         "delete": "is taken out of the text",
     }
-    return words.get(name, f"is treated by “{name}”")
+    return noun.said(words.get(name, f"is treated by “{name}”"))
+
+
+# What stands in for a patch: there is no [MASK] among pixels.
+OF_PATCHES = {"mask": "is replaced by an empty one, all pixels 0", "mean": "is replaced by the mean patch"}
 
 
 def model_name(comparison: Comparison) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from attnprobe.comparison import Comparison
 from attnprobe.report.alignment import alignment
 from attnprobe.report.counterfactual import counterfactual
+from attnprobe.report.nouns import nouns
 from attnprobe.report.pictures import of_text
 from attnprobe.report.spread import spread
 from attnprobe.report.verdicts import panel
@@ -67,19 +68,24 @@ PARTS = (
 
 def parts(comparison: Comparison, methods: list[str], headings: Mapping[str, str]) -> list[dict[str, Any]]:
     """The parts that have facts, numbered. headings: by name, of those whose facts hold none."""
+    said = nouns(comparison).said
     found = [(part, part.facts(comparison, methods)) for part in PARTS]
     there = [(part, facts) for part, facts in found if facts is not None]
     return [
         {
             "name": part.name,
-            "nav": part.nav,
-            "topic": facts.get("topic", part.topic) if isinstance(facts, Mapping) else part.topic,
+            "nav": said(part.nav),
+            "topic": said(part.topic),
             "number": number,
-            "heading": facts["heading"] if isinstance(facts, Mapping) and "heading" in facts else headings[part.name],
+            "heading": said(_heading(part, facts, headings)),
             "facts": facts,
         }
         for number, (part, facts) in enumerate(there, 1)
     ]
+
+
+def _heading(part: Part, facts: Any, headings: Mapping[str, str]) -> str:
+    return str(facts["heading"] if isinstance(facts, Mapping) and "heading" in facts else headings[part.name])
 
 
 def left_out(comparison: Comparison, methods: list[str]) -> list[str]:

@@ -18,6 +18,8 @@ from attnprobe.tables import DIRECTIONS
 WORDS = {"yes": "holds up", "no": "does not hold up", "open": "open"}
 # What the curve of the best order is called where methods have their names.
 BEST = "best order"
+# Metrics of this ending are areas under a curve: no fall, and never below 0 where the answer has a probability.
+AREA = "_area"
 MEASURES = {"kendall_tau": "Kendall’s τ", "spearman": "Spearman’s ρ", "top_k_overlap": "Top-k overlap"}
 
 
@@ -38,6 +40,15 @@ class Unit:
         """A value without a plus."""
         return number(self.factor * value, self.digits)
 
+    def falls(self, value: float) -> str:
+        """A fall in words, never with a sign: "falls by 1.2 points", "rises by 0.3 points", "stays as it is"."""
+        size = self.number(abs(value))
+        return "stays as it is" if not float(size) else f"{'falls' if value > 0 else 'rises'} by {size} {self.word}"
+
+    def told(self, metric: str, value: float) -> str:
+        """A value of a metric: falls have a sign, areas have none."""
+        return self.number(value) if metric.endswith(AREA) else self.signed(value)
+
     def interval(self, low: float, high: float) -> str:
         """Two ends; empty where there are none."""
         return interval(self.factor * low, self.factor * high, self.digits)
@@ -51,6 +62,17 @@ def unit_of(comparison: Comparison) -> Unit:
     """Points where every text's answer has a probability."""
     known = all(math.isfinite(s.target.label_probability) for s in comparison.studies)
     return Unit(100.0, 1, "points", "the probability") if known else Unit(1.0, 2, "units", "the explained number")
+
+
+def tau(value: float) -> str:
+    """Kendall's τ in a sentence; what would be rounded to 0 is said to be near it.
+
+    >>> tau(0.124), tau(-0.002), tau(0.0)
+    ('τ +0.12', 'τ near 0', 'τ 0')
+    """
+    if round(value, 2):
+        return f"τ {signed(value, 2)}"
+    return "τ near 0" if value else "τ 0"
 
 
 def bins() -> str:
@@ -82,7 +104,7 @@ def faithfulness(comparison: Comparison, methods: list[str]) -> list[dict[str, A
                 "better": table.better.iloc[0],
                 "ticks": [{"at": at(value), "text": said} for value, said in axis["ticks"]],
                 "best": at(best),
-                "best_text": unit.signed(best) if math.isfinite(best) else "",
+                "best_text": unit.told(str(metric), best) if math.isfinite(best) else "",
                 "rows": [rows[m] for m in methods if m in rows],
             }
         )
@@ -103,8 +125,8 @@ def _row(r: Mapping[Any, Any], at: Callable[[float], float | None], unit: Unit) 
     beaten = percent(r["random_beaten"], 0)
     random = unit.interval(r["random_low"], r["random_high"])
     own = unit.interval(r["low"], r["high"]) if r["n"] > 1 else ""
-    mean = unit.signed(r["random_mean"])
-    label, value, said = look(r["method"]).label, unit.signed(r["mean"]), WORDS[r["holds_up"]]
+    mean = unit.told(r["metric"], r["random_mean"])
+    label, value, said = look(r["method"]).label, unit.told(r["metric"], r["mean"]), WORDS[r["holds_up"]]
     exact = f"{label}: {value} {unit.word}{', interval ' + own if own else ''}"
     return {
         "method": r["method"],

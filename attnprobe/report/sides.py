@@ -8,18 +8,19 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import interval, names, percent, signed
+from attnprobe.appearance import interval, names, percent
 from attnprobe.comparison import Comparison
 from attnprobe.finding import Finding
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
 from attnprobe.report.counterfactual import beside
-from attnprobe.report.scores import unit_of
+from attnprobe.report.nouns import nouns
+from attnprobe.report.scores import tau, unit_of
 from attnprobe.report.texts import argue
 from attnprobe.report.worst import ranked
 
 METRICS = {
-    "comprehensiveness": "Taken away, its top tokens",
-    "sufficiency": "Left alone, its top tokens",
+    "comprehensiveness": "Taken away, its top {tokens}",
+    "sufficiency": "Left alone, its top {tokens}",
 }
 HEADS = {
     "yes": "What speaks against it.",
@@ -84,9 +85,11 @@ def _verdicts(comparison: Comparison) -> Said:
         side = {"explains": "for", "misleads": "against"}.get(verdict, "open")
         return [(side, f"As a map of what acts: {said[verdict]} this prediction (section Verdicts).")]
     n = {verdict: int((mine.verdict == verdict).sum()) for verdict in VERDICTS}
-    counts = f"it explains {n[EXPLAINS]} of {len(mine)} predictions, misleads on {n[MISLEADS]}, {n[UNDECIDED]} open"
+    said = {kind: str(number or "none") for kind, number in n.items()}
+    counts = f"it explains {said[EXPLAINS]} of {len(mine)} predictions, misleads on {said[MISLEADS]}"
+    counts += f", {n[UNDECIDED]} open" if n[UNDECIDED] else ""
     side = "for" if 2 * n[EXPLAINS] > len(mine) else "against" if n[EXPLAINS] < n[MISLEADS] else "open"
-    return [(side, f"As a map of what acts in each text: {counts} (section Verdicts).")]
+    return [(side, f"As a map of what acts in each {nouns(comparison).text}: {counts} (section Verdicts).")]
 
 
 def _removal(comparison: Comparison) -> Said:
@@ -96,10 +99,10 @@ def _removal(comparison: Comparison) -> Said:
         r = row(comparison, metric)
         if r is not None and not pd.isna(r.random_beaten):
             side = {"yes": "for", "no": "against"}.get(r.holds_up, "open")
-            better = "more" if r.better == "higher" else "less"
-            fall = f"the answer falls by {unit.signed(r['mean'])} {unit.word}, in random orders by"
-            fall += f" {unit.signed(r.random_mean)}; {better} is better"
-            said.append((side, f"{what} beat {percent(r.random_beaten, 0)} of random orders ({metric}: {fall})."))
+            better = "the deeper the fall, the better" if r.better == "higher" else "the smaller the fall, the better"
+            fall = f"the answer {unit.falls(r['mean'])}, in random orders it {unit.falls(r.random_mean)}; {better}"
+            beat = f"{what.format(tokens=nouns(comparison).tokens)} beat {percent(r.random_beaten, 0)} of random orders"
+            said.append((side, f"{beat} ({metric}: {fall})."))
     return said
 
 
@@ -109,25 +112,26 @@ def _worse(comparison: Comparison) -> Said:
     if len(comparison.studies) < 2 or table.empty:
         return []
     misleads, behind = int(table.misleads.sum()), int((table.behind < 0).sum())
-    said = [f"By the verdict it misleads on {misleads} of {len(table)} texts."] if misleads else []
+    of = nouns(comparison).of
+    said = [f"By the verdict it misleads on {of(misleads, len(table))}."] if misleads else []
     if 2 * behind > len(table):
-        said.append(f"On {behind} of {len(table)} texts its order does worse than random orders on average.")
+        said.append(f"On {of(behind, len(table))} its order does worse than random orders on average.")
     return [("against", sentence) for sentence in said]
 
 
 def _first_token(comparison: Comparison) -> Said:
     """Whether attention's first token is leave-one-out's too, by sign or by size."""
-    counts = [c for study in comparison.studies if (c := argue(study))]
+    noun, counts = nouns(comparison), [c for study in comparison.studies if (c := argue(study))]
     if len(comparison.studies) > 1:
         same = sum(c["same_size"] for c in counts)
-        sentence = f"On {same} of {len(counts)} texts the token that it puts first has the largest effect of all,"
+        sentence = f"On {noun.of(same, len(counts))} the {noun.token} that it puts first has the largest effect of all,"
         return [("for", sentence + " for or against, by leave-one-out.")] if same else []
     if not counts or not (counts[0]["same_first"] or counts[0]["same_size"]):
         return []
     token = f"It puts “{counts[0]['first']}” first"
     if counts[0]["same_first"]:
         return [("for", f"{token}, as leave-one-out does.")]
-    return [("for", f"{token}, and by leave-one-out no other token has so large an effect; it argues against.")]
+    return [("for", f"{token}, and by leave-one-out no other {noun.token} has so large an effect; it argues against.")]
 
 
 def _arguing(comparison: Comparison) -> Said:
@@ -147,9 +151,9 @@ def _agreement(comparison: Comparison) -> Said:
     if by_sign is None:
         return said
     if math.isfinite(by_sign.low):
-        words = f"Its order and leave-one-out’s: τ {signed(by_sign['mean'], 2)} {interval(by_sign.low, by_sign.high)}."
+        words = f"Its order and leave-one-out’s: {tau(by_sign['mean'])} {interval(by_sign.low, by_sign.high)}."
         said.append(("for" if by_sign.low > 0 else "against" if by_sign.high < 0 else "open", words))
     if by_size is not None and math.isfinite(by_size.low) and by_size.low > 0 and by_size["mean"] > by_sign["mean"]:
-        tau = f"{signed(by_size['mean'], 2)} {interval(by_size.low, by_size.high)}"
-        said.append(("for", f"If direction is ignored, τ is {tau}: it follows size rather than direction."))
+        words = f"{tau(by_size['mean'])} {interval(by_size.low, by_size.high)}"
+        said.append(("for", f"If direction is ignored, {words}: it follows size rather than direction."))
     return said

@@ -9,13 +9,17 @@ from jaxtyping import Float
 
 from attnprobe.appearance import inline, look
 from attnprobe.comparison import Comparison
-from attnprobe.report.scores import axis_of, unit_of
+from attnprobe.report.nouns import few, nouns
+from attnprobe.report.scores import AREA, axis_of, unit_of
 
 METRICS = {
-    "comprehensiveness": "Top tokens taken away: {what} falls by. Right is better.",
-    "sufficiency": "Only the top tokens left: {what} falls by. Left is better.",
-    "deletion_area": "Area under the curve of {what} as top tokens are taken away. Left is better.",
+    "comprehensiveness": "Top {tokens} taken away: {what} falls by. Right is better.",
+    "sufficiency": "Only the top {tokens} left: {what} falls by. Left is better.",
+    "deletion_area": "Area under the curve of {what} as top {tokens} are taken away. Left is better.",
 }
+
+
+QUARTILES = (0, 0.25, 0.5, 0.75, 1)
 
 
 def spread(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
@@ -40,17 +44,17 @@ def _heading(comparison: Comparison, rows: pd.DataFrame) -> str:
     """On how many texts attention is ahead of random orders, and which method is ahead on most."""
     taken = rows[(rows.metric == "comprehensiveness") & rows.random_mean.notna() & rows.value.notna()]
     ahead = (taken.value > taken.random_mean).groupby(taken.method).sum()
-    n = taken.groupby("method").size()
+    n, noun = taken.groupby("method").size(), nouns(comparison)
     ahead = ahead[[m for m in ahead.index if m != "random_scores"]]
     if ahead.empty:
-        return "How each method stands up on every text"
+        return f"How each method stands up on every {noun.text}"
     best = str(ahead.idxmax())
-    said = f"{look(best).label} is ahead of random orders on {ahead[best]} of {n[best]} texts"
+    said = f"{look(best).label} is ahead of random orders on {noun.of(int(ahead[best]), int(n[best]))}"
     if "raw_attention" not in ahead or best == "raw_attention":
         return said
-    return f"{look('raw_attention').label} is ahead of random orders on {ahead['raw_attention']} of " + (
-        f"{n['raw_attention']} texts, {inline(best)} on {ahead[best]}"
-    )
+    mine = noun.of(int(ahead["raw_attention"]), int(n["raw_attention"]))
+    theirs = few(int(ahead[best]), int(n[best]))
+    return f"{look('raw_attention').label} is ahead of random orders on {mine}, {inline(best)} on {theirs}"
 
 
 def _quartiles(comparison: Comparison, metric: dict[str, Any], methods: list[str]) -> list[dict[str, Any]]:
@@ -59,7 +63,9 @@ def _quartiles(comparison: Comparison, metric: dict[str, Any], methods: list[str
     found = []
     for name in [m for m in methods if m in metric["values"]]:
         values = pd.Series([v for v in metric["values"][name] if v is not None], dtype=float)
-        cells = [unit.signed(float(values.quantile(q))) for q in (0, 0.25, 0.5, 0.75, 1)] if len(values) else ["–"] * 5
+        cells = (
+            [unit.told(metric["metric"], float(values.quantile(q))) for q in QUARTILES] if len(values) else ["–"] * 5
+        )
         found.append({"label": look(name).label, "metric": metric["name"], "cells": cells, "n": len(values)})
     return found
 
@@ -72,11 +78,14 @@ def _metric(comparison: Comparison, metric: str, rows: pd.DataFrame, methods: li
     values = [float(v) for v in wide.to_numpy().flatten() if math.isfinite(v)]
     known = [m for m in methods if m in wide.index]
     column = {m: wide.loc[[m]].to_numpy(dtype=float)[0] for m in known}
-    said = METRICS.get(metric, f"Better: {rows.better.iloc[0]}.").format(what=unit.what)
+    said = METRICS.get(metric, f"Better: {rows.better.iloc[0]}.").format(
+        what=unit.what, tokens=nouns(comparison).tokens
+    )
     return {
         "metric": metric,
         "name": metric.replace("_", " "),
         "said": said,
+        "sign": int(not metric.endswith(AREA)),
         "axis": axis_of(values, unit),
         "values": {m: _rounded(column[m]) for m in known},
         "medians": {m: _known(float(np.nanmedian(column[m]))) for m in known},

@@ -13,6 +13,7 @@ from attnprobe.attribution import Attribution
 from attnprobe.comparison import Comparison
 from attnprobe.metrics import agreement
 from attnprobe.report import answers, heads
+from attnprobe.report.nouns import TEXTS, Nouns, nouns
 from attnprobe.report.tokens import exact, shown, visible
 from attnprobe.study import Settings, Study
 
@@ -25,7 +26,7 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
     """Everything that the page shows of one text; plain numbers and strings."""
     study = comparison.studies[index]
     example, target, of_tokens = study.example, study.target, answers.of_tokens(comparison.model, study)
-    tokens, signed = shown(example), {a.method: a.signed for a in study.attributions}
+    tokens, noun = shown(example), nouns(comparison)
     found = {a.method: _scores(a) for a in study.attributions}
     maps, why = heads.stacks(study.capture, budget)
     spread = spreads({m: s["ranks"] for m, s in found.items() if not is_control(study, m)})
@@ -39,7 +40,7 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
         "methods": found,
         "spread": spread,
         "heading": heading(
-            tokens, found, spread, [m for m in methods if m in found and not is_control(study, m)], signed
+            tokens, found, spread, [m for m in methods if m in found and not is_control(study, m)], noun
         ),
         "target": answers.explained(target, of_tokens),
         "unit": SCALES[target.scale] if target.function is None else "units of the function",
@@ -48,7 +49,7 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
         else answers.plain(target.label_name),
         "against": answers.named(target.against_name, of_tokens) if target.against_name is not None else "",
         "predicted": answers.named(target.predicted_name, of_tokens),
-        "says": answers.says(comparison.model, study),
+        "says": answers.says(comparison.model, study, noun),
         "probability": _known(target.predicted_probability),
         "label_probability": _known(target.label_probability),
         "value": _known(value_of(study)),
@@ -120,11 +121,13 @@ def spreads(ranks: dict[str, list[float | None]]) -> list[float | None]:
 
 
 def heading(
-    tokens: list[str], found: dict[str, Any], spread: list[float | None], methods: list[str], signed: dict[str, bool]
+    tokens: list[str], found: dict[str, Any], spread: list[float | None], methods: list[str], noun: Nouns = TEXTS
 ) -> str:
     """The finding of the rows: on which token the methods part, counting only tokens that somebody gives weight to."""
     if len(methods) < 2 or not any(spread):
-        return "One text, word by word" if len(methods) < 2 else "The methods put the tokens in the same order here"
+        if len(methods) < 2:
+            return f"One {noun.text}, {noun.word} by {noun.word}"
+        return f"The methods put the {noun.tokens} in the same order here"
     share = {m: _shares(found[m]["scores"]) for m in methods}
     weight = [0.0 if s is None else s * max(share[m][i] for m in methods) for i, s in enumerate(spread)]
     at = int(np.argmax(weight))
@@ -132,7 +135,7 @@ def heading(
     high, low = min(methods, key=lambda m: ranks[m]), max(methods, key=lambda m: ranks[m])
     n = sum(s is not None for s in spread)
     if (spread[at] or 0) < max(2, n / 4):
-        return f"The methods rank the words much alike here; they differ most on “{tokens[at]}”"
+        return f"The methods rank the {noun.words} much alike here; they differ most on “{tokens[at]}”"
     first, last = _rank(ranks[high], n), _rank(ranks[low], n)
     one, other = inline(high), inline(low)
     return f"The methods part over “{tokens[at]}”: {first} for {one}, {last} for {other}"

@@ -9,7 +9,8 @@ import pandas as pd
 from attnprobe.appearance import NARROW_SPACE, look, names, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
-from attnprobe.judgement.rule import RULE, VERDICTS
+from attnprobe.judgement.rule import RULE, UNDECIDED, VERDICTS
+from attnprobe.report.nouns import Nouns, nouns
 from attnprobe.verdict_tables import BETWEEN
 from attnprobe.wording import spaced
 
@@ -23,49 +24,52 @@ def panel(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
         return None
     known = [m for m in methods if m in set(table.method)]
     one = len(comparison.studies) == 1
-    rows = [_of_one(table, m) if one else _of_many(comparison, m) for m in known]
+    noun = nouns(comparison)
+    rows = [_of_one(table, m, noun) if one else _of_many(comparison, m) for m in known]
     rule = {name: percent(getattr(RULE, name), 0) for name in ("effective", "idle", "miss", "order", "top", "chance")}
-    causes = _causes(table[table.method.isin(known)]) if one else []
-    return {"one": one, "rows": rows, "causes": causes, "heading": _heading(table, known, one), "rule": rule}
+    causes = _causes(table[table.method.isin(known)], noun) if one else []
+    return {"one": one, "rows": rows, "causes": causes, "heading": _heading(table, known, one, noun), "rule": rule}
 
 
-def _heading(table: pd.DataFrame, methods: list[str], one: bool) -> str:
-    counts = Counter(table.verdict)
+def _heading(table: pd.DataFrame, methods: list[str], one: bool, noun: Nouns) -> str:
+    """How many of each verdict; 0 and all in words."""
+    counts, total = Counter(table.verdict), len(table)
     maps = f"{len(methods)} map{'s' if len(methods) > 1 else ''}"
-    of = maps if one else f"{len(table)} verdicts, {maps} on {table.example_index.nunique()} texts"
-    said = ", ".join(f"{counts[v]} {_word(v, counts[v])}" for v in VERDICTS)
-    return f"Of {of}: {said}"
+    of = f"{maps} of attention" if one else f"{total} verdicts ({maps} on {table.example_index.nunique()} {noun.texts})"
+    said = [_counted(v, counts[v], total) for v in VERDICTS if counts[v] or v != UNDECIDED]
+    return f"Of {of}: {', '.join(said)}"
 
 
-def _word(verdict: str, n: int) -> str:
-    if verdict == "undecided":
-        return verdict
-    return verdict if n == 1 else verdict[:-1]
+def _counted(verdict: str, n: int, total: int) -> str:
+    """A verdict and how many have it, such as "none explains", "2 mislead", "all 6 are undecided"."""
+    if verdict == UNDECIDED:
+        return f"all {n} are undecided" if 1 < n == total else f"{n} undecided"
+    return f"{n or 'none'} {verdict}" if n < 2 else f"{f'all {n}' if n == total else n} {verdict[:-1]}"
 
 
-def _of_one(table: pd.DataFrame, method: str) -> dict[str, Any]:
+def _of_one(table: pd.DataFrame, method: str, noun: Nouns) -> dict[str, Any]:
     row = table[table.method == method].iloc[0]
     return {
         "method": method,
         "label": look(method).label,
         "verdict": row.verdict,
-        "reason": _sentence(str(row.reason)),
-        "against": [_sentence(one) for one in str(row.against).split(BETWEEN) if one],
+        "reason": _sentence(str(row.reason), noun),
+        "against": [_sentence(one, noun) for one in str(row.against).split(BETWEEN) if one],
     }
 
 
-def _causes(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _causes(table: pd.DataFrame, noun: Nouns) -> list[dict[str, Any]]:
     """Causes found on one text: most hold for all maps, so each stands once, with the maps that it holds for."""
     found: dict[str, list[str]] = {}
     for row in table.to_dict("records"):
         for one in str(row["causes"]).split(BETWEEN):
             if one:
-                found.setdefault(_sentence(one), []).append(look(row["method"]).label)
+                found.setdefault(_sentence(one, noun), []).append(look(row["method"]).label)
     return [{"said": said, "maps": names(maps), "all": len(maps) == len(table)} for said, maps in found.items()]
 
 
-def _sentence(said: str) -> str:
-    said = said.strip().rstrip(".").replace(" -0%", " 0%")
+def _sentence(said: str, noun: Nouns) -> str:
+    said = noun.said(said).strip().rstrip(".").replace(" -0%", " 0%")
     return spaced(f"{said[:1].upper()}{said[1:]}.") if said else ""
 
 
@@ -79,8 +83,8 @@ def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
         for verdict in VERDICTS
     ]
     beyond = f"{signed(100 * first.difference, 0)}{NARROW_SPACE}%"
-    p = "" if pd.isna(first.p_holm) else f"p {first.p_holm:.1g}" if first.p_holm >= 1e-4 else "p < 0.0001"
-    found = said_causes(rows)[:CAUSES]
+    p = "" if pd.isna(first.p_holm) else f"p {first.p_holm:.2g}" if first.p_holm >= 1e-4 else "p < 0.0001"
+    found, noun = said_causes(rows)[:CAUSES], nouns(comparison)
     return {
         "method": method,
         "label": look(method).label,
@@ -88,7 +92,7 @@ def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
         "parts": parts,
         "beyond": beyond if math.isfinite(first.difference) else "–",
         "p": p,
-        "causes": [{"name": name, "n": len(said), "first": _sentence(said[0])} for name, said in found],
+        "causes": [{"name": name, "n": len(said), "first": _sentence(said[0], noun)} for name, said in found],
     }
 
 

@@ -10,6 +10,7 @@ from attnprobe.appearance import names, percent
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
 from attnprobe.judgement.rule import MISLEADS, RULE
+from attnprobe.report.nouns import Nouns, nouns
 from attnprobe.report.scores import Unit, unit_of
 from attnprobe.report.texts import title
 from attnprobe.report.tokens import shown
@@ -58,19 +59,18 @@ def ranked(comparison: Comparison) -> pd.DataFrame:
 
 
 def _heading(comparison: Comparison, rows: list[dict[str, Any]], misleads: int, behind: int) -> str:
-    n = len(comparison.studies)
+    n, of = len(comparison.studies), nouns(comparison).of
     if not rows:
-        return f"On none of the {n} texts does attention’s order do worse than random orders"
-    worse = f"its order does worse than random orders on {behind} of {n} texts"
+        return f"On {of(0, n)} does attention’s order do worse than random orders"
+    worse = f"its order does worse than random orders on {of(behind, n)}"
     if not len(comparison.verdicts):
         return worse[:1].upper() + worse[1:]
-    said = f"misleads on {misleads} of {n} texts" if misleads else f"misleads on none of the {n} texts"
-    return f"Attention {said} by the rule; {worse}"
+    return f"Attention misleads on {of(misleads, n)} by the rule; {worse}"
 
 
 def _row(comparison: Comparison, one: dict[Any, Any]) -> dict[str, Any]:
     index = int(one["example_index"])
-    study = comparison.studies[index]
+    study, noun = comparison.studies[index], nouns(comparison)
     judged = comparison.verdicts
     mine = judged[(judged.method == METHOD) & (judged.example_index == index)] if len(judged) else judged
     verdict = "" if mine.empty else str(mine.iloc[0].verdict)
@@ -79,13 +79,13 @@ def _row(comparison: Comparison, one: dict[Any, Any]) -> dict[str, Any]:
         "index": index,
         "title": title(study),
         "verdict": verdict,
-        "why": " ".join(s for s in (_first(study), _taken(one, unit_of(comparison))) if s),
+        "why": " ".join(s for s in (_first(study, noun), _taken(one, unit_of(comparison), noun)) if s),
         "causes": names(causes),
         "beaten": percent(float(one["random_beaten"]), 0),
     }
 
 
-def _first(study: Study) -> str:
+def _first(study: Study, noun: Nouns) -> str:
     """Which token it puts first, what that token does alone, and where the token that does most stands."""
     attention, removal = study.attribution(METHOD), study.attribution(REMOVAL)
     if attention is None or not attention.ranking():
@@ -95,10 +95,10 @@ def _first(study: Study) -> str:
     said = f"It puts “{tokens[first]}” first ({percent(float(attention.scores[first]) / total, 0)} of its weight)"
     if removal is None:
         return said + "."
-    return f"{said}, which by leave-one-out {_alone(tokens, order, removal.scores)}"
+    return f"{said}, which by leave-one-out {_alone(tokens, order, removal.scores, noun)}"
 
 
-def _alone(tokens: list[str], order: Sequence[int], effects: Tensor) -> str:
+def _alone(tokens: list[str], order: Sequence[int], effects: Tensor, noun: Nouns) -> str:
     """What the first token of an order does alone, and where the token with the largest effect stands in it."""
     first, most = order[0], max(order, key=lambda i: abs(float(effects[i])))
     largest = abs(float(effects[most]))
@@ -106,18 +106,18 @@ def _alone(tokens: list[str], order: Sequence[int], effects: Tensor) -> str:
     way = "argues against the answer" if float(effects[first]) < 0 else "argues for it"
     does = way if share >= HARDLY else f"hardly matters ({percent(share, 0)} of the largest effect)"
     if first == most:
-        return f"{does}; no other token has so large an effect."
+        return f"{does}; no other {noun.token} has so large an effect."
     place = order.index(most) + 1
     rank = "last" if place == len(order) else f"number {place}"
     against = " (against the answer)" if float(effects[most]) < 0 else ""
     return f"{does}. “{tokens[most]}”, which has the largest effect{against}, is {rank} of {len(order)}."
 
 
-def _taken(one: dict[Any, Any], unit: Unit) -> str:
+def _taken(one: dict[Any, Any], unit: Unit, noun: Nouns) -> str:
     """What taking its top tokens away does, beside random orders."""
     value, random = float(one["value"]), float(one["random_mean"])
     size, chance = unit.number(abs(value)), unit.number(abs(random))
     way = f"{'lowers' if value > 0 else 'raises'} the answer by {size} {unit.word}"
     way = way if float(size) else "leaves the answer as it is"
     beside = f"{'lower' if random > 0 else 'raise'} it by {chance}" if float(chance) else "do no more"
-    return f"Taking its top tokens away {way}; random orders {beside}."
+    return f"Taking its top {noun.tokens} away {way}; random orders {beside}."

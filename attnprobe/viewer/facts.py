@@ -9,6 +9,7 @@ from attnprobe.heads import head_scores
 from attnprobe.viewer.carrying import TOP, Form, Packer
 from attnprobe.viewer.groups import FULL_WEIGHTS, Group, Numbered, chosen, fitting, groups, is_long, numbered
 from attnprobe.viewer.measures import Measures
+from attnprobe.viewer.nouns import nouns_of
 from attnprobe.viewer.packing import BUDGET, STEPS, Budget, Scale, as_text
 from attnprobe.viewer.sides import picture_of
 
@@ -45,9 +46,10 @@ def facts(
     """
     budget = Budget(BUDGET) if budget is None else budget
     size = sum(s.weights[0].numel() for s in capture.sites if s.weights is not None)
+    said = nouns_of([capture.example]).said
     if not size:
-        return {}, TOO_LARGE
-    full_page = NO_ROOM if budget.left == budget.given else SMALL
+        return {}, said(TOO_LARGE)
+    full_page = said(NO_ROOM if budget.left == budget.given else SMALL)
     if budget.refuses(size):
         return {}, full_page
     found = groups(capture, every_step)
@@ -91,7 +93,7 @@ def _told(
         "sides": [side.facts() for side in packer.sides],
         "bytes": as_text(data),
         "rounding": rounding(form.n, max(float(stack["scale"]["peak"]) for stack in stacks)),
-        "notes": [*([] if form.all_full else [kept(form)]), *beside.notes],
+        "notes": [*([] if form.all_full else [nouns_of([capture.example]).said(kept(form))]), *beside.notes],
         "target": beside.target,
     }
     if wanted:

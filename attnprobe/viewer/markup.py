@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnprobe.theme import css
+from attnprobe.viewer.still import ALIVE, HIDDEN, still
 
 _ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (
@@ -20,6 +21,7 @@ SCRIPTS = (
     "picture.js",
     "cell.js",
     "card.js",
+    "address.js",
     "mount.js",
 )
 STYLES = ("viewer.css",)
@@ -64,13 +66,17 @@ def page(facts: dict[str, Any], title: str, text: str = "") -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)} | attnprobe</title>
+{ALIVE}
 <style>
 {css()}
+{HIDDEN}
 body{{margin:0;background:var(--page);color:var(--ink);font:16px/1.55 var(--sans)}}
 main{{max-width:1160px;margin:0 auto;padding:16px 20px 24px}}
 @page{{size:A4;margin:14mm}}
 @media print{{body{{background:#fff}}main{{zoom:.62;padding:0;max-width:none}}}}
 h1{{font:600 19px/1.3 var(--serif);margin:0;overflow-wrap:anywhere}}
+.still p{{max-width:44em}}.still table{{border-collapse:collapse;font-size:14px}}
+.still :is(th,td){{text-align:left;padding:4px 20px 4px 0;border-bottom:1px solid var(--hair)}}
 h1+p{{margin:0;color:var(--mute);font-size:14.5px;overflow-wrap:anywhere}}
 </style>
 </head>
@@ -78,8 +84,7 @@ h1+p{{margin:0;color:var(--mute);font-size:14.5px;overflow-wrap:anywhere}}
 <main>
 <h1>{escape(title)}</h1>
 {f"<p><bdi>{escape(text)}</bdi></p>" if text else ""}
-<div id="viewer"></div>
-<noscript><p>The viewer needs scripts.</p></noscript>
+<div id="viewer">{still(facts)}</div>
 </main>
 <script type="application/json" id="data">{embedded(facts)}</script>
 <script>

@@ -59,9 +59,9 @@ def faithful(comparison: Comparison) -> str:
     return (
         f"Most faithful: with the first tokens of their order taken away the answer falls by {said} points of "
         f"probability (comprehensiveness, mean over {int(rows.n.max())} texts with its interval){far}, in random "
-        f"orders by {signed(100 * random, 1)}; random scores, the control, stand at {control}; left alone, the first "
-        f"tokens of {look(str(keeps)).label} keep the most of it (it falls by {_points(alone.loc[keeps])}, in random "
-        f"orders by {signed(100 * alone.random_mean.iloc[0], 1)})."
+        f"orders by {number(100 * random, 1)}; random scores, the control, stand at {control}; left alone, the first "
+        f"tokens of {look(str(keeps)).label} keep the most of it (the answer {_falls(alone.loc[keeps])}, in random "
+        f"orders it falls by {number(100 * alone.random_mean.iloc[0], 1)})."
     )
 
 
@@ -71,7 +71,7 @@ def attention(comparison: Comparison) -> str:
     maps = [m for m in comparison.verdict_shares.method.unique() if m in rows.index]
     ordered = rows.loc[maps].sort_values("mean", ascending=False)
     raw, best = rows.loc["raw_attention"], rows.drop(CONTROL)["mean"].max()
-    said = names(f"{look(name).label} {signed(100 * row['mean'], 1)}" for name, row in ordered.iterrows())
+    said = names(f"{look(name).label} {number(100 * row['mean'], 1)}" for name, row in ordered.iterrows())
     share = raw.difference / (best - raw.random_mean)
     return (
         f"Of the maps that attention makes the fall is: {said}; raw attention beats {percent(raw.random_beaten, 0)} of "
@@ -194,7 +194,14 @@ def _rows(comparison: Comparison, metric: str) -> pd.DataFrame:
 
 def _points(row: pd.Series) -> str:
     ends = f" [{number(100 * row.low, 1)}, {number(100 * row.high, 1)}]" if pd.notna(row.low) else ""
-    return f"{signed(100 * row['mean'], 1)}{ends}"
+    return f"{number(100 * row['mean'], 1)}{ends}"
+
+
+def _falls(row: pd.Series) -> str:
+    """A fall, or a rise where it is below 0, with its interval."""
+    if row["mean"] >= 0:
+        return f"falls by {_points(row)}"
+    return f"rises by {_points(pd.Series({'mean': -row['mean'], 'low': -row.high, 'high': -row.low}))}"
 
 
 def _share(row: pd.Series) -> str:

@@ -59,7 +59,7 @@ def test_a_text_has_the_same_scores_beside_a_longer_one_and_alone(together_and_a
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_rows_of_two_lengths_have_the_answers_that_they_have_one_by_one(name):
     """Case 11: the evaluator groups by length, never pads."""
-    model = load(tiny.build(name, "sdpa"))
+    model = tiny.loaded(name, "sdpa")
     examples = [model.example(ids) for ids in (LONG, SHORT, LONG[:7], SHORT[::-1])]
 
     def first(logits):
@@ -129,7 +129,7 @@ def test_a_mask_of_the_users_own_is_that_of_the_capture(form, implementation):
     capture = model.capture(example, check="full")
     with torch.no_grad():
         own = module(**example.inputs).logits
-        rank_2 = load(tiny.build("bert", "eager"))
+        rank_2 = tiny.loaded("bert")
         expected = rank_2.capture(masked(rank_2, "rank 2"))
     assert torch.equal(capture.logits, own)
     assert bool((capture.weights()[..., [4, 5]] == 0).all())
@@ -140,7 +140,7 @@ def test_a_mask_of_the_users_own_is_that_of_the_capture(form, implementation):
 @pytest.mark.parametrize("edit", [knock_out(None, 7), uniform(), permute(seed=0)], ids=str)
 def test_no_edit_looks_at_what_the_users_mask_hides(edit, form, implementation):
     """Case 13: what is cut, evened or shuffled stays among the visible keys, and rows still sum to 1."""
-    model = load(tiny.build("bert", implementation))
+    model = tiny.loaded("bert", implementation)
     weights = model.capture(masked(model, form), edits=[edit]).weights()
     assert bool((weights[..., [4, 5]] == 0).all())
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]), atol=1e-5, rtol=0)
@@ -161,7 +161,7 @@ def test_a_knock_out_is_the_mask_with_one_more_key_hidden(form, implementation):
 @pytest.mark.parametrize("form", ["rank 2", "additive", "boolean"])
 def test_every_method_gives_nothing_to_tokens_that_the_users_mask_hides(form):
     """Case 13: the answer cannot see tokens 4 and 5."""
-    model = load(tiny.build("bert", "sdpa"))
+    model = tiny.loaded("bert", "sdpa")
     example = masked(model, form)
     for method in LOOKING:
         scores = attribute(model, example, method, Target(label=1), **NARROW.get(method, {})).scores

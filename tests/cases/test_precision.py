@@ -205,7 +205,7 @@ def test_methods_of_gradients_say_so_where_none_gets_through(method, ends):
 
 
 def test_weights_are_shown_where_no_gradient_gets_through():
-    model, plain = opaque("proj", "lm_head"), load(tiny.build("llama", "sdpa"))
+    model, plain = opaque("proj", "lm_head"), tiny.loaded("llama", "sdpa")
     example = model.example(tiny.IDS)
     assert torch.equal(model.capture(example).weights(), plain.capture(example).weights())
     with pytest.warns(UserWarning, match="no gradient tells which position is read"):
@@ -260,7 +260,7 @@ def test_methods_run_on_a_model_of_which_layers_lie_on_disk(spread):
 
 def test_layers_on_two_devices_are_stacked_on_the_first():
     """ "meta" stands for the first of two devices: it holds shapes without numbers."""
-    example = load(tiny.build("llama")).example(tiny.IDS)
+    example = tiny.loaded("llama").example(tiny.IDS)
     maps = [torch.zeros(1, 4, 12, 12, device=device) for device in ("meta", "cpu")]
     sites = tuple(Site(Place("decoder", "self", n, ""), weights=weights) for n, weights in enumerate(maps))
     weights = Capture(example, "llama", sites, torch.zeros(1), ()).weights()

@@ -63,7 +63,7 @@ def test_a_kernel_that_cannot_show_weights_gives_those_of_eager_and_is_put_back(
 @pytest.mark.parametrize("name", DECODERS)
 def test_everything_above_the_diagonal_of_one_unpadded_prompt_is_exactly_zero(name, implementation):
     """Case 2."""
-    model = load(tiny.build(name, implementation))
+    model = tiny.loaded(name, implementation)
     weights = model.capture(model.example(tiny.IDS)).weights()
     assert int((weights.triu(1) != 0).sum()) == 0
     assert bool((weights.diagonal(0, -2, -1) > 0).all())
@@ -77,7 +77,7 @@ def test_everything_above_the_diagonal_of_one_unpadded_prompt_is_exactly_zero(na
 )
 def test_an_edit_that_never_fires_is_an_error_that_says_what_there_was(edit, implementation):
     """Case 3: an edit of a layer, stack or kind that is not there, or that gives back what it got."""
-    model = load(tiny.build("llama", implementation))
+    model = tiny.loaded("llama", implementation)
     with pytest.raises(EditError, match=r"never fired; .*decoder self-attention layers 0 to 2"):
         model.capture(model.example(tiny.IDS), edits=[edit])
 
@@ -116,7 +116,7 @@ def test_attention_that_nothing_can_see_is_an_error_that_names_its_module(edits)
 @pytest.mark.parametrize("name", DECODERS)
 def test_value_zeroing_of_a_decoder_differs_from_layer_to_layer(name):
     """Case 4."""
-    model = load(tiny.build(name, "sdpa"))
+    model = tiny.loaded(name, "sdpa")
     maps = layer_changes(model, model.example(tiny.IDS), "decoder")
     assert len(maps) == 3
     for earlier, later in pairwise(maps):
@@ -144,7 +144,7 @@ def alive():
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_of_two_heads_of_one_layer_nothing_else_is_kept(name):
     """Case 5: only what was asked for is kept, in memory of its own."""
-    model = load(tiny.build(name, "sdpa"))
+    model = tiny.loaded(name, "sdpa")
     whole = model.capture(model.example(tiny.IDS)).weights()
     (site,) = model.capture(model.example(tiny.IDS), keep=Keep.of("weights", layers=[1], heads=[0, 3])).sites
     assert torch.equal(site.weights[0], whole[1, [0, 3]])
@@ -154,7 +154,7 @@ def test_of_two_heads_of_one_layer_nothing_else_is_kept(name):
 
 def test_a_kept_site_holds_no_tensor_of_the_heads_that_were_not_asked_for():
     """Case 5: memory says so."""
-    model = load(tiny.build("llama", "sdpa"))
+    model = tiny.loaded("llama", "sdpa")
     example = model.example(tiny.IDS)
     model.capture(example)
     before = alive()

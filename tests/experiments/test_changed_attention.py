@@ -45,7 +45,7 @@ def test_permuting_one_head_gives_the_median_over_all_orders():
 
 
 def test_permutations_keep_the_rows_as_they_are_but_for_their_order():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     edit = permute(seed=4, layers=[2], stack=model.stacks[0].name, kind="self")
     example = model.example(tiny.IDS)
     before, after = model.capture(example), model.capture(example, edits=[edit])
@@ -55,7 +55,7 @@ def test_permutations_keep_the_rows_as_they_are_but_for_their_order():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_uniform_attention_is_what_replaced_weights_give(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     found = uniform_attention(model, example, layers="last")
     before = model.capture(example)
@@ -73,7 +73,7 @@ def test_uniform_attention_is_what_replaced_weights_give(name):
 
 
 def test_every_head_every_layer_and_all_of_them_are_there():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     found = uniform_attention(model, [tiny.IDS, *OTHERS]).to_frame()
     places = found[found.measure == "kept"][["layer", "head"]].to_numpy().tolist()
     assert len(places) == 3 * 4 + 3 + 1
@@ -82,7 +82,7 @@ def test_every_head_every_layer_and_all_of_them_are_there():
 
 
 def test_frozen_attention_takes_the_weights_of_another_input():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     examples = [model.example(ids) for ids in (tiny.IDS, OTHERS[0])]
     found = frozen_attention(model, examples)
     maps = model.capture(examples[1]).weights()
@@ -100,7 +100,7 @@ def test_frozen_attention_of_content_free_weights_moves_nothing():
 
 
 def test_attention_is_not_stretched_and_who_has_no_donor_is_counted():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     with pytest.raises(InputError, match="not stretched"):
         frozen_attention(model, [tiny.IDS, tiny.IDS[:7]])
     found = frozen_attention(model, [tiny.IDS, OTHERS[0], tiny.IDS[:7]])
@@ -109,13 +109,13 @@ def test_attention_is_not_stretched_and_who_has_no_donor_is_counted():
 
 
 def test_an_input_is_no_donor_to_itself():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     with pytest.raises(InputError, match="no example has a donor"):
         frozen_attention(model, [tiny.IDS], donors=[tiny.IDS])
 
 
 def test_an_outcome_says_what_it_was_made_with_and_what_it_cost():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = permuted_attention(model, [tiny.IDS, *OTHERS] * 3, n_permutations=5, seed=7)
     table = found.to_frame()
     assert set(table.columns) >= {"mean", "low", "high", "n", "target", "options", "seed", "forward_passes", "seconds"}

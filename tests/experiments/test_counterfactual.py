@@ -15,7 +15,6 @@ from attnprobe.experiments.asking import asked
 from attnprobe.experiments.counterfactual import counterfactual_attention
 from attnprobe.experiments.searching import Search, Searched, jensen_shannon
 from attnprobe.intervention import replace_weights
-from attnprobe.models import load
 from attnprobe.models.evaluator import differentiable
 from attnprobe.models.planted import planted
 from attnprobe.models.rows import Row
@@ -76,7 +75,7 @@ def test_where_no_other_row_gives_the_output_the_models_own_is_given_back():
 
 @pytest.mark.parametrize(("name", "rows"), [("bert", "all"), ("gpt2", "all"), ("t5", "read"), ("vit", "read")])
 def test_the_output_is_within_eps_and_the_edits_say_what_was_found(name, rows):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     found = counterfactual_attention(model, example, eps=0.02, how=SHORT, rows=rows, seed=3)
     (one,) = found.found
@@ -118,13 +117,13 @@ def test_a_start_that_moves_the_output_beyond_eps_is_never_given():
 
 
 def test_a_seed_gives_the_same_again():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     given = [counterfactual_attention(model, tiny.IDS, how=SHORT, seed=5).of("jsd").iloc[0] for _ in range(2)]
     assert given[0] == given[1]
 
 
 def test_all_layers_may_move_at_once():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = counterfactual_attention(model, tiny.IDS, layers="all", rows="all", how=SHORT)
     assert found.found[0].layers == (0, 1, 2)
     assert found.of("total_variation").max() <= 0.01 + 1e-6
@@ -132,13 +131,13 @@ def test_all_layers_may_move_at_once():
 
 
 def test_causal_rows_get_no_weight_ahead():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     (one,) = counterfactual_attention(model, tiny.IDS, rows="all", how=SHORT).found
     assert float(one.weights[0].triu(1).abs().max()) == 0
 
 
 def test_searched_rows_put_in_again_leave_the_model_as_it_is():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     (one,) = asked(model, example)
     (site,) = model.capture(example, keep=Keep.of("weights", layers=1)).sites

@@ -6,7 +6,6 @@ import torch
 from attnprobe.attention.seam import Keep
 from attnprobe.errors import InputError
 from attnprobe.experiments.identifiability import attention_identifiability, same_output
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.models.projections import projections
 from attnprobe.target import Target
@@ -36,7 +35,7 @@ def test_the_free_dimensions_of_four_keys_with_one_value_dimension_are_three_and
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_the_effective_row_is_the_least_squares_projection_of_each_head(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     found = attention_identifiability(model, example, layers="last")
     keep = Keep.of("weights", "value", layers=2)
@@ -54,14 +53,14 @@ def test_the_effective_row_is_the_least_squares_projection_of_each_head(name):
 
 
 def test_only_keys_that_a_causal_row_can_see_count():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = attention_identifiability(model, tiny.IDS, Target(position=3), layers=0)
     assert set(found.of("n_keys", head=0)) == {4.0}
     assert sorted(set(found.tokens.key_index)) == [0, 1, 2, 3]
 
 
 def test_an_encoder_decoder_is_asked_at_its_cross_attention():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     found = attention_identifiability(model, tiny.example(model, "t5"))
     assert set(found.values.kind) == {"cross"}
 

@@ -82,7 +82,7 @@ def test_what_reads_attention_alone_does_not_notice_a_random_classifier_and_it_i
 
 
 def test_where_nothing_behind_attention_can_be_replaced_no_method_is_called_blind():
-    model = load(tiny.build("gpt2"))  # its last norm is constant, its last map is the embedding
+    model = tiny.loaded("gpt2")  # its last norm is constant, its last map is the embedding
     found = cascading_randomisation(model, tiny.IDS, methods=ATTENTION_ALONE)
     assert "leave the output as it was" in found.notes[0]
 

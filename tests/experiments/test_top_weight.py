@@ -9,7 +9,6 @@ from scipy.spatial.distance import jensenshannon
 from attnprobe.errors import InputError
 from attnprobe.experiments.asking import asked
 from attnprobe.experiments.top_weight import ORDERS, top_weight_removal, without_keys
-from attnprobe.models import load
 from attnprobe.models.planted import PLANS, build, planted
 from attnprobe.target import Target
 from tests import tiny
@@ -50,7 +49,7 @@ def test_each_order_of_one_head_needs_what_it_needs_by_hand():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_what_is_left_of_a_row_takes_over_the_mass_of_the_keys_that_go(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     (one,) = asked(model, tiny.example(model, name))
     kind, read = one.stack.kind, one.read
     edited = model.capture(one.example, edits=[without_keys(one, 2, [0, 3])])
@@ -63,7 +62,7 @@ def test_what_is_left_of_a_row_takes_over_the_mass_of_the_keys_that_go(name):
 
 
 def test_the_share_removed_is_that_of_a_plain_loop():
-    model = load(tiny.build("bert", scale=8.0))
+    model = tiny.loaded("bert", scale=8.0)
     examples = [model.example(tiny.IDS), model.example(tiny.IDS[::-1]), model.example(tiny.IDS[2:8])]
     found = top_weight_removal(model, examples, orders=("attention",))
     for one in asked(model, examples):
@@ -80,14 +79,14 @@ def test_the_share_removed_is_that_of_a_plain_loop():
 
 
 def test_the_four_outcomes_of_a_pair_add_up_to_one():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = top_weight_removal(model, [tiny.IDS, tiny.IDS[:6]], orders=())
     total = sum(found.of(f"flips_{name}") for name in ("both", "top", "random", "neither"))
     assert total.tolist() == [1, 1]
 
 
 def test_a_key_that_a_causal_row_cannot_see_is_no_candidate():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = top_weight_removal(model, tiny.IDS, Target(position=3), orders=ORDERS)
     for order in ORDERS:
         assert found.of("removed", variant=order).iloc[0] in (0.25, 0.5, 0.75, 1.0)

@@ -1,5 +1,7 @@
 """Tiny models whose norms and biases are not what they are made with: gains and shifts of every norm are random."""
 
+from functools import cache
+
 import torch
 from torch import nn
 
@@ -19,9 +21,10 @@ def with_norms(build, *, seed=3):
     return module.eval()
 
 
+@cache
 def loaded(build, **options):
-    """That model, loaded."""
-    return load(with_norms(build, **options))
+    """That model, loaded: one for all tests, which leave it as it is."""
+    return tiny.shared(load(with_norms(build, **options)))
 
 
 def centred(x):

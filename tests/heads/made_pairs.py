@@ -1,5 +1,7 @@
 """Pairs of inputs on tiny and on planted models, and a planted network that is linear in what its tokens say."""
 
+from functools import cache
+
 import torch
 import transformers as t
 
@@ -30,10 +32,15 @@ def more(name):
     return module
 
 
+@cache
+def loaded_more(name, dtype):
+    return tiny.shared(load(more(name).to(dtype)))
+
+
 def tiny_pair(name, implementation="eager", dtype=None):
-    """A tiny random model, and a pair of inputs that differ in one token (patch)."""
-    module = more(name) if name in MORE else tiny.build(name, implementation)
-    model = load(module if dtype is None else module.to(dtype))
+    """A tiny random model, one for all tests, and a pair of inputs that differ in one token (patch)."""
+    dtype = dtype or torch.float32
+    model = loaded_more(name, dtype) if name in MORE else tiny.loaded(name, implementation, dtype=dtype)
     clean = tiny.given(name)
     if name == "vit":
         corrupt = clean.clone()

@@ -6,18 +6,17 @@ import pytest
 from attnprobe import Head, head_of
 from attnprobe.errors import InputError
 from attnprobe.heads.addresses import heads_named, heads_of_stack
-from attnprobe.models import load
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert"))
+    return tiny.loaded("bert")
 
 
 @pytest.fixture(scope="module")
 def t5():
-    return load(tiny.build("t5"))
+    return tiny.loaded("t5")
 
 
 FORMS = ["2.1", (2, 1), [2, 1], "L2H1", "l2h1", " 2.1 ", "encoder.2.1", "self.2.1", "encoder.self.2.1",

@@ -41,7 +41,7 @@ def sentiment():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit"])
 def test_chance_is_what_the_scores_say_of_a_run_whose_attention_was_made_even(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     found = profile(model, [example], progress=False)
     for stack, kind in found.heads[["stack", "kind"]].drop_duplicates().itertuples(index=False):
@@ -56,7 +56,7 @@ def test_chance_is_what_the_scores_say_of_a_run_whose_attention_was_made_even(na
 
 
 def test_chance_of_induction_is_that_of_even_attention_by_hand():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     found = profile(model, [tiny.IDS], ["entropy"], probes={"induction": {"length": 5, "repeats": 3}}, progress=False)
     first = int(getattr(model.config, "bos_token_id", None) is not None)  # where the random tokens begin
     levels = []
@@ -199,7 +199,7 @@ def test_inputs_of_an_effect_may_come_from_anything_that_gives_them(sentiment):
 
 def test_numbers_have_one_name_in_all_tables(sentiment):
     """score names what was measured, value is its number, share that of the way, answer the target of a run."""
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     effect = head_effect(sentiment, TEXT, "zero_ablation").to_frame()
     assert effect.columns.tolist() == ["stack", "kind", "layer", "head", "score", "value", "unit"]
     assert set(effect.unit) == {"logits"} and set(effect.score) == {"zero_ablation"}

@@ -17,8 +17,8 @@ from tests.heads.made_norms import centred, folded, gpt2_parts, llama_parts, loa
 
 
 def test_circuits_of_a_gpt2_have_gain_and_centring_of_the_norm_before_them():
-    module = with_norms("gpt2")
-    model = load(module)
+    model = loaded("gpt2")
+    module = model.module
     q, k, v, o = gpt2_parts(module, 1, 2)
     norm = module.transformer.h[1].ln_1
     found = ov_circuit(model, "1.2")
@@ -31,8 +31,8 @@ def test_circuits_of_a_gpt2_have_gain_and_centring_of_the_norm_before_them():
 
 
 def test_circuits_of_a_llama_are_not_centred_and_turned_by_the_offset():
-    module = with_norms("llama")
-    model = load(module)
+    model = loaded("llama")
+    module = model.module
     q, k, v, o = llama_parts(module, 1, 3)
     norm = module.model.layers[1].input_layernorm
     torch.testing.assert_close(ov_circuit(model, "1.3").matrix, folded(norm, v, False) @ o, atol=1e-5, rtol=1e-5)
@@ -75,8 +75,7 @@ def test_where_norms_come_after_the_sum_nothing_of_its_own_stands_before_a_head(
 
 def test_scores_of_two_tokens_are_those_of_the_first_layer_of_the_model():
     """A Llama's first layer reads nothing but embeddings; keys 0 and 2 back are turned by so much."""
-    module = with_norms("llama")
-    model = load(module)
+    model = loaded("llama")
     ids = [7, 30, 41]
     scores = model.capture(model.example(ids), keep=Keep.of("scores", layers=0)).sites[0].scores[0]
     for head in range(4):
@@ -88,8 +87,8 @@ def test_scores_of_two_tokens_are_those_of_the_first_layer_of_the_model():
 
 
 def test_logits_of_a_token_are_written_out_with_loops():
-    module = with_norms("gpt2")
-    model = load(module)
+    model = loaded("gpt2")
+    module = model.module
     table, last = module.transformer.wte.weight.detach().double(), module.transformer.ln_f
     for layer in (0, 2):
         _, _, v, o = gpt2_parts(module, layer, 1)
@@ -114,8 +113,8 @@ def test_post_norm_models_fold_every_norm_between_the_embedding_and_the_head():
 
 
 def test_cross_attention_reads_words_of_the_encoder_and_asks_with_those_of_the_decoder():
-    module = with_norms("t5")
-    model = load(module)
+    model = loaded("t5")
+    module = model.module
     attention = module.decoder.block[1].layer[1].EncDecAttention
     table = module.shared.weight.detach().double()
     q, k = (part.weight.detach().double()[8:16].T for part in (attention.q, attention.k))
@@ -167,11 +166,11 @@ def test_the_model_under_edits_has_the_circuits_of_the_model():
 )
 def test_what_cannot_be_asked_is_refused_with_the_reason(name, ask, message):
     with pytest.raises(InputError, match=message):
-        ask(load(tiny.build(name)))
+        ask(tiny.loaded(name))
 
 
 def test_queries_behind_a_norm_have_no_circuit_and_values_have():
-    model = load(tiny.build("qwen3"))
+    model = tiny.loaded("qwen3")
     with pytest.raises(CaptureError, match="W_Q was not found"):
         qk_circuit(model, "0.0")
     assert ov_circuit(model, "0.0").matrix.shape == (32, 32)

@@ -9,7 +9,7 @@ from attnprobe.heads.pair_scores import head_pairs_of
 from attnprobe.models import load
 from attnprobe.models.planted import planted
 from tests import resumed_models, tiny
-from tests.heads.made_norms import folded, gpt2_parts, llama_parts, with_norms
+from tests.heads.made_norms import folded, gpt2_parts, llama_parts, loaded, with_norms
 
 SIDES = ("q_composition", "k_composition", "v_composition")
 
@@ -124,8 +124,8 @@ def test_a_norm_on_what_a_head_writes_belongs_to_the_writer():
 
 def test_the_offset_turns_queries_against_keys():
     """The length of W_QK stays; the part that the writer reaches does not."""
-    module = with_norms("llama")
-    model = load(module)
+    model = loaded("llama")
+    module = model.module
     here, far = plain(model, "q_composition"), plain(model, "q_composition", offset=3)
     assert not torch.allclose(here.nan_to_num(), far.nan_to_num(), atol=1e-4)
     angles = 3 * 10000.0 ** (-torch.arange(4).double() / 4)
@@ -145,7 +145,7 @@ def test_the_offset_turns_queries_against_keys():
 
 def test_what_is_subtracted_is_the_mean_over_random_matrices_of_the_same_shapes():
     """Their mean ratio is close to (and, by Jensen, not above) the root of 1 / d_model, which is exact for squares."""
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     for side in SIDES:
         gap = plain(model, side) - head_pairs_of(model, side, n_draws=400, seed=3).values
         gap = gap[~gap.isnan()]
@@ -160,13 +160,13 @@ def test_what_is_subtracted_is_the_mean_over_random_matrices_of_the_same_shapes(
 
 
 def test_a_seed_draws_the_same_and_another_seed_others():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     one, two, other = (head_pairs_of(model, "v_composition", n_draws=3, seed=seed).values for seed in (1, 1, 2))
     assert one.nan_to_num().equal(two.nan_to_num()) and not one.nan_to_num().equal(other.nan_to_num())
 
 
 def test_no_key_or_value_of_cross_attention_reads_what_cross_attention_writes():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     stack = next(stack for stack in model.stacks if stack.kind == "cross")
     assert plain(model, "q_composition", stack=stack)[0, :, 1].isfinite().all()
     for side in ("k_composition", "v_composition"):
@@ -174,7 +174,7 @@ def test_no_key_or_value_of_cross_attention_reads_what_cross_attention_writes():
 
 
 def test_options_are_checked():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     stack = model.stacks[0]
     with pytest.raises(InputError, match="n_draws is at least 1"):
         head_pairs["q_composition"].function(model, stack, n_draws=0)

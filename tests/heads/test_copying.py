@@ -12,7 +12,7 @@ from attnprobe.models import load
 from attnprobe.models.edited import EditedModel
 from attnprobe.models.planted import planted
 from tests import tiny
-from tests.heads.made_norms import centred, folded, gpt2_parts, llama_parts, with_norms
+from tests.heads.made_norms import centred, folded, gpt2_parts, llama_parts, loaded, with_norms
 
 
 def probe(name, model, stack=None, **options):
@@ -58,8 +58,8 @@ def test_eigenvalues_are_those_of_the_whole_matrix_of_words(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_copying_on_random_tokens_is_written_out_with_loops(name):
-    module = with_norms(name)
-    model = load(module)
+    model = loaded(name)
+    module = model.module
     found = probe("copying", model, length=9, n_samples=1, seed=2)
     noted = []
 
@@ -92,7 +92,7 @@ def test_copying_on_random_tokens_is_written_out_with_loops(name):
     ("bert", 0, "3 classes"), ("vit", 0, "reads no words"), ("t5", 0, "another stack"),
 ])  # fmt: skip
 def test_without_words_on_both_ends_there_is_no_copying_and_the_reason_can_be_asked(name, stack, reason):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     chosen = model.stacks[stack]
     assert probe("ov_copying", model, chosen).isnan().all() and probe("copying", model, chosen).isnan().all()
     assert reason in why_no_copying(model, chosen)
@@ -105,12 +105,12 @@ def test_planted_models_that_answer_with_one_number_have_none(name):
 
 
 def test_a_model_of_words_on_both_ends_has_no_reason():
-    model = load(tiny.build("t5"))
-    assert why_no_copying(load(tiny.build("gpt2")), load(tiny.build("gpt2")).stacks[0]) is None
+    model = tiny.loaded("t5")
+    assert why_no_copying(tiny.loaded("gpt2"), tiny.loaded("gpt2").stacks[0]) is None
     cross = next(stack for stack in model.stacks if stack.kind == "cross")
     assert why_no_copying(model, cross) is None and probe("copying", model, cross, n_samples=1).isfinite().all()
 
 
 def test_too_few_tokens_tell_nothing():
     with pytest.raises(InputError, match="length is at least 3"):
-        probe("copying", load(tiny.build("gpt2")), length=2)
+        probe("copying", tiny.loaded("gpt2"), length=2)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ FAMILIES = [
 PAIRED = ("attribution_patching", "integrated_attribution_patching", "direct_effect", "indirect_effect")
 
 
-def biased(name: str, *, double: bool = False) -> Any:
+def with_biases(name: str) -> Any:
     """A tiny model whose biases and norms are not those of a fresh one (0 and 1)."""
     module = tiny.build(name)
     generator = torch.Generator().manual_seed(5)
@@ -42,7 +43,14 @@ def biased(name: str, *, double: bool = False) -> Any:
         for parameter in module.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return load(module.double() if double else module)
+    return module
+
+
+@cache
+def biased(name: str, *, double: bool = False) -> Any:
+    """That model, loaded: one for all tests, which leave it as it is."""
+    module = with_biases(name)
+    return tiny.shared(load(module.double() if double else module))
 
 
 def other_example(model: Any, name: str) -> Any:
@@ -329,7 +337,7 @@ def test_direct_logits_of_a_network_that_adds_in_place_add_up_to_the_logit():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_direct_logits_of_coarse_types_are_those_of_float32_but_for_rounding(family, dtype):
-    fine, coarse = load(tiny.build(family)), load(tiny.build(family).to(dtype))
+    fine, coarse = tiny.loaded(family), load(tiny.build(family).to(dtype))
     example = fine.example(tiny.IDS)
     target = fine.resolve(example, Target(1))
     expected = head_effect(fine, tiny.IDS, "direct_logit", target).values
@@ -339,7 +347,7 @@ def test_direct_logits_of_coarse_types_are_those_of_float32_but_for_rounding(fam
 
 def test_direct_logits_of_gpt2_are_those_of_the_formula():
     """(z W_O) centred, over σ of the final norm, times its gain and the row of the unembedding."""
-    model = biased("gpt2", double=True)
+    model = load(with_biases("gpt2").double())
     example = model.example(tiny.IDS)
     target = model.resolve(example, Target(7, against=9, position=8))
     body, stack = model.module.transformer, model.stacks[0]
@@ -370,7 +378,7 @@ def test_direct_logits_of_gpt2_are_those_of_the_formula():
 
 
 def test_direct_logits_of_grouped_heads_are_those_of_the_formula():
-    model = biased("llama")
+    model = load(with_biases("llama"))
     example = model.example(tiny.IDS)
     target = model.resolve(example, Target(7))
     norm, stack, states = model.module.model.norm, model.stacks[0], []
@@ -381,7 +389,7 @@ def test_direct_logits_of_grouped_heads_are_those_of_the_formula():
     for parameter in model.module.parameters():
         parameter.requires_grad_(False)
     scale = norm.weight * (states[0].pow(2).mean() + norm.variance_epsilon).rsqrt()
-    found = direct_logits(load(biased("llama").module), example, target, stack).heads
+    found = direct_logits(biased("llama"), example, target, stack).heads
     for layer, block in enumerate(model.module.model.layers):
         for head in range(4):
             z = columns_in(model, example, stack, layer, head)[0, -1]
@@ -409,19 +417,19 @@ def test_direct_logits_of_grouped_heads_are_those_of_the_formula():
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_to_do(name, target, options, message):
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     with pytest.raises(InputError, match=message):
         head_effect(model, tiny.IDS, name, target, **options)
 
 
 def test_an_answer_of_many_steps_has_no_direct_logits():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     with pytest.raises(InputError, match="position="):
         head_effect(model, tiny.example(model, "t5"), "direct_logit", stack="decoder.cross")
 
 
 def test_inputs_of_other_lengths_give_z_of_random_positions():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     found = head_effect(model, tiny.IDS, "resample_ablation", data=[OTHER[:5], OTHER], seed=3)
     again = head_effect(model, tiny.IDS, "resample_ablation", data=[OTHER[:5], OTHER], seed=3)
     assert torch.equal(found.values, again.values) and found.seed == 3

@@ -10,7 +10,6 @@ import torch
 from attnprobe import intervention as edits
 from attnprobe.attention.seam import Keep
 from attnprobe.heads import head_scores, probe_scores, score_heads
-from attnprobe.models import load
 from tests import tiny
 
 # Both ways, causal, causal with shared keys and values, several stacks, patches, a share of each row kept back.
@@ -30,7 +29,7 @@ def in_range(found, facts):
 def captures(edit=None):
     """A capture by architecture, edited in every layer."""
     for name in MODELS:
-        model = load(tiny.build(name))
+        model = tiny.loaded(name)
         for stack, kind in [(s.name, s.kind) for s in model.stacks]:
             found = model.capture(tiny.example(model, name), edits=[] if edit is None else [edit])
             yield name, found.only(stack, kind)
@@ -57,7 +56,7 @@ def test_every_probe_has_a_number_in_range_for_each_layer_and_head(name):
     entry = probe_scores[name]
     options = {key: value for key, value in SMALL.items() if key in entry.options}
     for architecture in MODELS:
-        model = load(tiny.build(architecture))
+        model = tiny.loaded(architecture)
         for stack in model.stacks:
             found = entry.function(model, stack, **options)
             assert found.shape == (stack.n_layers, max(stack.n_heads))
@@ -79,7 +78,7 @@ def test_every_head_score_has_a_number_in_range_for_each_layer_and_head(name):
 @pytest.mark.parametrize("name", list(head_scores))
 def test_every_head_score_is_of_its_own_head_alone(name):
     """Permuting the heads of a layer permutes the scores."""
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     capture = model.capture(model.example(tiny.IDS))
     order = [2, 0, 3, 1]
     sites = tuple(s.map(lambda t: t[:, order] if t.shape[1] == 4 else t) for s in capture.sites)
@@ -116,7 +115,7 @@ def test_scores_of_uniform_attention_are_exact():
 
 
 def test_scores_of_some_heads_and_layers_are_those_of_the_whole_under_the_models_numbers():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     whole = score_heads(model.capture(example)).set_index(["layer", "head"])
     part = score_heads(model.capture(example, keep=Keep.of("weights", layers=[1, 2], heads=[3, 0])))
@@ -126,7 +125,7 @@ def test_scores_of_some_heads_and_layers_are_those_of_the_whole_under_the_models
 
 
 def test_cross_attention_has_no_previous_token():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     capture = model.capture(tiny.example(model, "t5"))
     table = score_heads(capture)
     assert table[table.kind == "cross"].previous_token.isna().all()

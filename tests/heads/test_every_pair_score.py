@@ -8,7 +8,6 @@ import torch
 from attnprobe.errors import InputError
 from attnprobe.heads import head_pairs
 from attnprobe.heads.pair_scores import HeadPairs, head_pairs_of
-from attnprobe.models import load
 from tests import tiny
 
 # Norms behind the sums, before them, heads that share keys and values, several stacks, patches, RoPE with a factor.
@@ -38,7 +37,7 @@ def test_every_pair_score_has_a_number_in_range_for_every_head_and_every_later_h
         for bound, sign in ((entry.facts["low"], -1), (entry.facts["high"], 1))
     )
     for architecture in MODELS:
-        model = load(tiny.build(architecture))
+        model = tiny.loaded(architecture)
         for stack in model.stacks:
             found = entry.function(model, stack, **options_of(entry))
             assert found.shape == (stack.n_layers, max(stack.n_heads)) * 2
@@ -54,7 +53,7 @@ def test_every_pair_score_has_a_number_in_range_for_every_head_and_every_later_h
 
 
 def test_the_front_door_gives_the_numbers_with_what_they_were_made_with():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     made = head_pairs_of(model, "k_composition", n_draws=2, seed=7)
     assert (made.name, made.stack, made.kind, made.seed) == ("k_composition", "decoder", "self", 7)
     assert made.options == {"offset": 0, "baseline": "random", "n_draws": 2} and made.seconds > 0
@@ -77,7 +76,7 @@ def test_the_table_has_a_row_a_pair_the_highest_first():
 
 
 def test_several_stacks_need_a_choice_and_unknown_names_are_refused():
-    t5, gpt2 = load(tiny.build("t5")), load(tiny.build("gpt2"))
+    t5, gpt2 = tiny.loaded("t5"), tiny.loaded("gpt2")
     with pytest.raises(InputError, match=r"several stacks .*give stack="):
         head_pairs_of(t5, "q_composition")
     with pytest.raises(InputError, match="no self-attention stack 'encoder'"):

@@ -26,7 +26,7 @@ ADDRESSES = {"bert": "2.1", "gpt2": "L2H1", "llama": (2, 1), "t5": "decoder.cros
 def cards():
     made = {}
     for name, address in ADDRESSES.items():
-        model = load(tiny.build(name))
+        model = tiny.loaded(name)
         made[name] = (model, head_card(model, address, tiny.example(model, name), k=3))
     return made
 
@@ -151,7 +151,7 @@ def test_a_card_says_what_even_attention_scores_and_the_unit_of_effects(cards, c
 
 
 def test_a_head_that_is_not_there_names_the_range():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     for address, message in (("7.0", "layers 0 to 2, heads 0 to 3; got layer 7"), ("0.9", "heads 0 to 3; got head 9")):
         with pytest.raises(InputError, match=message):
             head_card(model, address, tiny.IDS)
@@ -177,7 +177,7 @@ def test_the_nearest_map_is_the_planted_one():
 
 
 def test_the_nearest_scores_are_the_planted_ones():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
 
     def first(capture):
         return torch.arange(12.0).view(3, 4)

@@ -9,7 +9,6 @@ import torch
 from attnprobe import intervention
 from attnprobe.errors import EditError, InputError
 from attnprobe.heads.information_flow import information_flow
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.target import Target
 from tests import tiny
@@ -42,7 +41,7 @@ def test_two_hops_are_cut_where_they_are_made(window):
 
 
 def test_cutting_what_is_hidden_changes_nothing():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     example = model.example(tiny.IDS)
     found = information_flow(model, example, sources=[4, 9], to=3, window=3)
     assert found.targets.shape == (2, 3) and found.change.abs().max().item() == pytest.approx(0, abs=1e-6)
@@ -52,7 +51,7 @@ def test_cutting_what_is_hidden_changes_nothing():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit"])
 def test_every_architecture_flows_as_the_edit_says(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     target = model.resolve(example, 1)
     found = information_flow(model, example, target, window=2)
@@ -72,7 +71,7 @@ def test_every_architecture_flows_as_the_edit_says(name):
 
 
 def test_all_tokens_that_can_be_seen_are_sources_but_the_query():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     example = model.example(tiny.IDS)
     assert list(information_flow(model, example).sources.values()) == [(i,) for i in range(11)]
     early = information_flow(model, example, Target(3, position=5))
@@ -82,7 +81,7 @@ def test_all_tokens_that_can_be_seen_are_sources_but_the_query():
 
 
 def test_what_cannot_be_cut_is_refused():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     example = model.example(tiny.IDS)
     with pytest.raises(EditError, match="nothing to look at"):
         information_flow(model, example, sources={"all": range(12)})
@@ -96,6 +95,6 @@ def test_what_cannot_be_cut_is_refused():
             information_flow(model, example, sources=sources)
     with pytest.raises(InputError, match="to is"):
         information_flow(model, example, to="first")
-    t5 = load(tiny.build("t5"))
+    t5 = tiny.loaded("t5")
     with pytest.raises(InputError, match="read in an encoder"):
         information_flow(t5, tiny.example(t5, "t5"), stack="encoder")

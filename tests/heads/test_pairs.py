@@ -128,11 +128,11 @@ def test_names_that_are_no_token_are_left_out():
     with pytest.raises(InputError, match="no two of the names"):
         subject_object(writer(names=("Mary",)), 2)
     with pytest.raises(InputError, match="is none"):
-        subject_object(load(tiny.build("bert")))
+        subject_object(tiny.loaded("bert"))
 
 
 def test_induction_changes_what_came_first():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     for one in induction(model, 4, length=6):
         ids, other = (e.inputs["input_ids"][0].tolist() for e in (one.clean, one.corrupt))
         said = ids[-12:]
@@ -154,4 +154,4 @@ def test_induction_on_the_planted_circuit_is_answered():
 def test_induction_is_for_models_that_predict_the_next_token():
     for name in ("bert", "t5", "vit"):
         with pytest.raises(InputError, match="predicts the next token"):
-            induction(load(tiny.build(name)))
+            induction(tiny.loaded(name))

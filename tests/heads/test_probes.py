@@ -60,7 +60,7 @@ class Copier:
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_heads_made_perfect_are_found_where_they_are(name):
     """For heads that share keys and values too (llama): the score is that of the query head."""
-    inner, seen = load(tiny.build(name)), []
+    inner, seen = tiny.loaded(name), []
 
     class Noting(EditedModel):
         def capture(self, example, **options):
@@ -78,7 +78,7 @@ def test_heads_made_perfect_are_found_where_they_are(name):
 
 
 def test_a_sequence_is_a_begin_token_and_different_tokens_said_again():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     given = drawn(model)
     ids = given.ids.tolist()
     assert ids[0] == 1 and len(ids) == 16
@@ -89,7 +89,7 @@ def test_a_sequence_is_a_begin_token_and_different_tokens_said_again():
 
 
 def test_what_follows_a_token_elsewhere_is_written_out_with_loops():
-    given = drawn(load(tiny.build("llama")))
+    given = drawn(tiny.loaded("llama"))
     ids, n = given.ids.tolist(), len(given.ids)
     expected = [
         [given.said[i].item() and j > 0 and j - 1 != i and ids[j - 1] == ids[i] for j in range(n)] for i in range(n)
@@ -116,13 +116,13 @@ def test_of_a_large_vocabulary_the_ends_are_left_out():
 
 
 def test_a_model_with_few_positions_gets_a_shorter_sequence():
-    model = load(tiny.build("gpt2"))  # 64 positions
+    model = tiny.loaded("gpt2")  # 64 positions
     given = drawn(model, length=25, repeats=4)
     assert (given.length, given.repeats, len(given.ids)) == (15, 4, 61)
 
 
 def test_the_same_seed_draws_the_same_tokens():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     assert drawn(model, seed=3).ids.equal(drawn(model, seed=3).ids)
     assert not drawn(model, seed=3).ids.equal(drawn(model, seed=4).ids)
 
@@ -132,11 +132,11 @@ def test_the_same_seed_draws_the_same_tokens():
 )
 def test_what_cannot_be_repeated_is_refused(options):
     with pytest.raises(InputError, match="at least"):
-        probe("induction", load(tiny.build("bert")), **options)
+        probe("induction", tiny.loaded("bert"), **options)
 
 
 def test_where_keys_are_no_tokens_there_is_no_number():
-    vit, t5 = load(tiny.build("vit")), load(tiny.build("t5"))
+    vit, t5 = tiny.loaded("vit"), tiny.loaded("t5")
     assert probe("induction", vit).isnan().all()
     by_stack = {(s.name, s.kind): probe("induction", t5, s, n_samples=1) for s in t5.stacks}
     assert by_stack["encoder", "self"].isfinite().all()
@@ -144,7 +144,7 @@ def test_where_keys_are_no_tokens_there_is_no_number():
 
 
 def test_samples_are_averaged():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     first = probe("induction", model, n_samples=1, seed=5)
     both = probe("induction", model, n_samples=2, seed=5)
     assert not torch.equal(first, both)

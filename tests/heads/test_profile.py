@@ -10,7 +10,6 @@ from attnprobe.errors import InputError
 from attnprobe.heads import head_scores, probe_scores, score_heads
 from attnprobe.intervals import over_texts
 from attnprobe.intervention import silence_head
-from attnprobe.models import load
 from attnprobe.models.evaluator import targets
 from attnprobe.models.rows import Row
 from tests import tiny
@@ -40,7 +39,7 @@ def failing(capture, *, most: int = 3):
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert"))
+    return tiny.loaded("bert")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +112,7 @@ def test_the_top_heads_are_those_with_the_highest_mean(found):
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit", "gpt_oss"])
 def test_every_score_of_every_architecture_has_a_row_for_each_stack_and_head(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     made = profile(model, [tiny.example(model, name)], effects=ablation, probes={"induction": {"n_samples": 1}})
     # A picture has no words to repeat, and what was asked for is not left out in silence.
     assert [warning.split(":")[0] for warning in made.warnings] == (["induction"] if name == "vit" else [])
@@ -124,7 +123,7 @@ def test_every_score_of_every_architecture_has_a_row_for_each_stack_and_head(nam
 
 
 def test_a_stack_or_kind_is_asked_for_by_name():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     example = tiny.example(model, "t5")
     made = profile(model, example, "spread", stack="decoder", kind="cross")
     assert made.heads[["stack", "kind"]].drop_duplicates().values.tolist() == [["decoder", "cross"]]

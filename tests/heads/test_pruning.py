@@ -71,7 +71,7 @@ def test_only_the_rows_of_the_heads_are_zero_and_biases_stay(tmp_path):
 
 
 def test_a_shared_layer_loses_a_head_everywhere_or_nowhere(tmp_path):
-    model = load(tiny.build("albert"))
+    model = tiny.loaded("albert")
     with pytest.raises(InputError, match=r"share their parameters.*0\.1, 1\.1, 2\.1"):
         save_pruned(model, ["1.1"], tmp_path / "one")
     assert not (tmp_path / "one").exists()
@@ -165,7 +165,7 @@ def test_a_curve_of_a_classifier_is_what_a_plain_loop_measures(bert, measure):
 
 
 def test_a_language_model_is_asked_for_its_own_next_tokens():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     curve = pruning_curve(
         model, [tiny.IDS], {"random": "random"}, measure="loss", steps=[5], n_random=2, progress=False
     )
@@ -181,7 +181,7 @@ def test_a_language_model_is_asked_for_its_own_next_tokens():
 
 
 def test_an_encoder_decoder_is_asked_for_its_answer_and_heads_of_all_stacks_go():
-    model, answer = load(tiny.build("t5")), [4, 5, 6]
+    model, answer = tiny.loaded("t5"), [4, 5, 6]
     order = [head for stack in model.stacks for head in heads_of_stack(stack)]
     curve = pruning_curve(model, [tiny.IDS], {"down": order}, [answer], measure="loss", steps=[14], progress=False)
     assert curve.removed == (0, 14, 36)

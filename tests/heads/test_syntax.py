@@ -245,7 +245,7 @@ def test_words_of_a_relation_or_direction_that_is_not_there_name_the_nearest(mod
 
 def test_models_without_the_words_are_refused():
     with pytest.raises(InputError, match="no sentence could be read"):
-        syntax(load(tiny.build("t5")), TREE)  # no tokenizer
+        syntax(tiny.loaded("t5"), TREE)  # no tokenizer
 
 
 def test_hand_annotated_english_is_read_whole():

@@ -76,7 +76,7 @@ class TestRareWords:
         assert score("rare_words", capture, n=4).isnan().all()  # every token would be rare
 
     def test_counts_are_those_of_the_texts(self):
-        model = load(tiny.build("bert"))
+        model = tiny.loaded("bert")
         assert token_counts(model, [[5, 6, 5], [5, 9]]) == {5: 3, 6: 1, 9: 1}
 
 
@@ -163,7 +163,7 @@ class TestPatches:
 
     def test_a_text_has_no_patches_and_a_picture_no_words(self, capture):
         assert score("patch_distance", capture).isnan().all()
-        picture = load(tiny.build("vit"))
+        picture = tiny.loaded("vit")
         table = score_heads(picture.capture(tiny.example(picture, "vit")))
         assert table.patch_distance.notna().all() and table.special_mass.notna().all()
         for name in ("punctuation", "same_token", "rare_words", "same_sentence"):
@@ -172,7 +172,7 @@ class TestPatches:
 
 def test_the_answers_own_attention_is_not_scored_by_the_tokens_of_the_source():
     """The lengths may be equal by chance: 12 steps of an answer to 12 tokens."""
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     table = score_heads(model.capture(model.example([*tiny.IDS[:-1], 5], answer=tiny.IDS)))
     of_source = ["same_token", "rare_words"]
     assert table[(table["stack"] == "decoder") & (table["kind"] == "self")][of_source].isna().all().all()

@@ -32,7 +32,7 @@ def sentiment():
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "sdpa"))
+    return tiny.loaded("bert", "sdpa")
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def captured(model, name, edits=()):
 @cache
 def plain(name):
     """A model by name, and what `captured` gives of it; made once for the tests that only read it."""
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     return model, list(captured(model, name))
 
 
@@ -158,7 +158,7 @@ def test_a_model_in_bfloat16_is_told_apart_as_well(implementation):
 
 
 def test_grouped_heads_share_a_value_matrix():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     for projection in projections(model):
         weight = model.module.get_submodule(projection.path).v_proj.weight
         assert projection.groups == (0, 0, 1, 1) and projection.n_kv_heads == 2
@@ -168,7 +168,7 @@ def test_grouped_heads_share_a_value_matrix():
 
 
 def test_three_projections_packed_side_by_side_are_taken_apart():
-    for projection in projections(load(tiny.build("gpt2"))):
+    for projection in projections(tiny.loaded("gpt2")):
         weight, bias = (getattr(tiny.build("gpt2").get_submodule(projection.value_map), n) for n in ("weight", "bias"))
         assert torch.equal(projection.W_V, weight[:, 64:].unflatten(1, (4, 8)).permute(1, 0, 2))
         assert torch.equal(projection.b_V, bias[64:].view(4, 8))
@@ -553,7 +553,7 @@ def test_a_pretrained_kind_with_a_norm_on_its_values_or_its_z_says_so():
 
 
 def test_what_cannot_be_asked_for_is_refused_with_the_reason():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     with pytest.raises(InputError, match="no cross stack 'encoder'; it has encoder self"):
         projections(model, "encoder", "cross")
     projection = projections(model)[0]

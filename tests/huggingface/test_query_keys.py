@@ -146,7 +146,7 @@ def test_yarn_multiplies_queries_and_keys_and_that_is_said():
 
 
 def test_what_a_norm_stands_behind_is_not_found_and_the_reason_is_said():
-    for one in projections(load(tiny.build("qwen3"))):
+    for one in projections(tiny.loaded("qwen3")):
         assert one.W_Q is None and one.W_K is None and one.reasons == () and len(one.score_reasons) == 2
         for name in ("W_Q", "b_Q", "W_K", "b_K"):
             with pytest.raises(CaptureError, match=f"{name} was not found: no linear map gave the .*norm"):

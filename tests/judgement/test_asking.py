@@ -11,7 +11,6 @@ from attnprobe.errors import InputError
 from attnprobe.judgement import effects_under, judge, unit_effects
 from attnprobe.judgement.causes import find_causes
 from attnprobe.judgement.causes.case import Case
-from attnprobe.models import load
 from attnprobe.models.rows import Row
 from attnprobe.planning import plan_of
 from attnprobe.target import Target
@@ -22,7 +21,7 @@ FEW = {"n_orders": 2, "tolerance": None}
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_what_is_rounding_has_no_share_and_no_cause(model, example):
 
 
 def test_of_an_encoder_decoder_the_values_of_the_input_are_zeroed_and_every_cause_is_measured():
-    model = load(tiny.build("t5", scale=2.0))
+    model = tiny.loaded("t5", scale=2.0)
     example = tiny.example(model, "t5")
     target = model.resolve(example, None)
     found = find_causes(model, example, target, attribute(model, example, "raw_attention"), n_orders=2)

@@ -14,7 +14,6 @@ from attnprobe.judgement.causes.case import Case
 from attnprobe.judgement.causes.freedom import furthest, heads_told_apart
 from attnprobe.judgement.effects import effects_under, unit_effects
 from attnprobe.methods import methods
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.models.planted.families import variant
 from attnprobe.models.planted.plan import PlantedModel
@@ -222,7 +221,7 @@ def test_what_cannot_be_measured_is_said_and_named_nowhere():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_causes_of_a_transformers_model_are_measured_and_come_again(name):
-    model = load(tiny.build(name))
+    model = tiny.loaded(name)
     example = model.example([5, 6, 7, 8, 9])
     target = model.resolve(example, as_target(None))
     first, again = (

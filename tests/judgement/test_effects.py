@@ -11,7 +11,9 @@ from attnprobe.judgement.resampling import source_of
 from attnprobe.models.evaluator import Meter
 from attnprobe.models.planted import planted
 from attnprobe.models.planted.families import variant
+from attnprobe.models.removal import units
 from attnprobe.models.rows import Row
+from tests import tiny
 
 
 def resolved(made):
@@ -169,3 +171,23 @@ def test_effects_as_a_table_and_of_a_set():
         *("token_index", "operator", "kind", "effect", "standard_error", "relative", "n_orders", "seed")
     ]
     assert frame.relative.max() == 1
+
+
+def test_orders_are_added_only_while_there_are_rows_for_them():
+    model = tiny.loaded("bert", "sdpa")
+    example = model.example(tiny.IDS)
+    n_rows = 4 * (len(units(example, model.resolve(example))) + 1)
+    # No standard error is 0, so what stops is the number of orders, or of rows.
+    counts = [
+        unit_effects(model, example, None, "mean", n_orders=4, tolerance=0.0, most_rows=rows).n_orders
+        for rows in (1, n_rows, 2 * n_rows - 1, 2 * n_rows, 100 * n_rows)
+    ]
+    assert counts == [4, 4, 4, 8, 16]
+
+
+def test_orders_that_are_left_out_for_their_rows_change_nothing_of_those_before():
+    model = tiny.loaded("bert", "sdpa")
+    example = model.example(tiny.IDS)
+    few = unit_effects(model, example, None, "mean", n_orders=4, tolerance=0.0, most_rows=1)
+    same = unit_effects(model, example, None, "mean", n_orders=4, tolerance=None)
+    assert torch.equal(few.values, same.values)

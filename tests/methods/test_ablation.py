@@ -310,13 +310,13 @@ def test_a_reader_of_other_words_or_of_the_next_word_is_refused(bert, reader, to
 
 
 def test_a_model_without_a_pad_embedding_has_no_pad_mask():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     with pytest.raises(InputError, match="no 'pad' embedding"):
         attribute(model, model.example(tiny.IDS), "leave_one_out", operator="pad_mask")
 
 
 def test_patches_are_drawn_from_the_other_patches_of_the_picture():
-    model = load(tiny.build("vit", "eager"))
+    model = tiny.loaded("vit")
     example = model.example(tiny.given("vit"))
     patches = model.embed(example)
     found = attribute(model, example, "leave_one_out", operator="resample", n_samples=1)
@@ -339,7 +339,7 @@ def _row(example, **more):
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "t5", "bart"])
 def test_a_knock_out_of_all_edges_is_the_models_own_attention_mask(name):
-    model = load(tiny.build(name, "eager", scale=2.0))
+    model = tiny.loaded(name, scale=2.0)
     example = tiny.example(model, name)
     found = attribute(model, example, "knock_out").scores
     torch.testing.assert_close(
@@ -358,7 +358,7 @@ def causal(column, amount, n, rows=None):
 
 @pytest.fixture(scope="module")
 def llama():
-    model = load(tiny.build("llama", "eager", scale=2.0).double())
+    model = tiny.loaded("llama", scale=2.0, dtype=torch.float64)
     return model, model.example(tiny.IDS)
 
 
@@ -453,7 +453,7 @@ def test_the_published_minimum_is_over_masked_keys_too():
 
 
 def test_the_published_form_is_refused_where_masked_scores_cannot_be_known():
-    model = load(tiny.build("gemma2", scale=8.0))
+    model = tiny.loaded("gemma2", scale=8.0)
     with pytest.raises(InputError, match="no multiple of query"):
         attribute(model, model.example(tiny.IDS), "atman", form="published")
 
@@ -580,7 +580,7 @@ def test_a_head_taken_away_equals_its_columns_of_the_output_matrix_at_0():
 
 
 def test_heads_by_shapley_add_up_to_the_change_and_leave_the_generators_alone():
-    model = load(tiny.build("t5", "eager", scale=2.0))
+    model = tiny.loaded("t5", scale=2.0)
     example = tiny.example(model, "t5")
     before = torch.get_rng_state()
     found = heads_as_features(model, example, method="shapley", n_samples=2, seed=1)

@@ -13,7 +13,6 @@ from attnprobe.methods.attention import roll_out
 from attnprobe.methods.attention_flow import flows
 from attnprobe.methods.effective_attention import reached
 from attnprobe.methods.mixing import mixed
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from tests import tiny
 
@@ -51,7 +50,7 @@ def test_a_planted_model_gives_the_exact_value(name, method, options, expected):
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "eager", scale=6.0))
+    return tiny.loaded("bert", scale=6.0)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def short(bert):
 
 @pytest.fixture(scope="module")
 def llama():
-    return load(tiny.build("llama", "eager", scale=6.0))
+    return tiny.loaded("llama", scale=6.0)
 
 
 def test_a_dropped_sink_leaves_rows_of_one_and_the_row_without_anything_else_empty(llama):
@@ -112,7 +111,7 @@ def test_discarding_sets_the_lowest_weights_of_each_layer_to_zero_before_the_pro
 
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_rollout_is_held_against_that_of_uniform_attention_over_what_is_visible(name):
-    model = load(tiny.build(name, "eager", scale=6.0))
+    model = tiny.loaded(name, scale=6.0)
     example = model.example(tiny.IDS)
     seen = (model.capture(example).weights()[0] > 0).any(0).float()
     if name == "llama":
@@ -208,7 +207,7 @@ def test_attention_flow_follows_tokens_when_they_trade_places():
 
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_attention_flow_of_a_causal_model_is_at_least_its_rollout(name):
-    model = load(tiny.build(name, "eager", scale=6.0))
+    model = tiny.loaded(name, scale=6.0)
     example = model.example(tiny.IDS)
     flow = attribute(model, example, "attention_flow", normalised=False).scores
     assert bool((flow >= attribute(model, example, "rollout").scores - 1e-6).all())
@@ -248,7 +247,7 @@ def own_projection(model, name):
 def test_effective_attention_is_the_shortest_row_with_the_output_of_the_whole(name, keep_sum):
     from attnprobe.attention.seam import Keep
 
-    model = load(tiny.build(name, "eager", scale=6.0).double())
+    model = tiny.loaded(name, scale=6.0, dtype=torch.float64)
     example = tiny.example(model, name)
     kind = "cross" if name == "t5" else "self"
     row = {"bert": 0, "gpt2": 11, "llama": 11, "t5": 1}[name]
@@ -346,7 +345,7 @@ def parts_of(module, name):
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_values_of_the_source_are_zeroed_in_the_encoder_and_in_cross_attention(name):
-    model = load(tiny.build(name, "eager", scale=3.0))
+    model = tiny.loaded(name, scale=3.0)
     example = tiny.example(model, name)
     _, encoder, cross, _ = parts_of(model.module, name)
     target = model.resolve(example)
@@ -376,7 +375,7 @@ def changed_outputs(module, inputs, layer, maps, token):
 def test_value_zeroing_of_an_encoder_decoder_joins_source_and_answer_in_each_decoder_layer(name):
     from attnprobe.methods.value_zeroing import layer_changes
 
-    model = load(tiny.build(name, "eager", scale=3.0))
+    model = tiny.loaded(name, scale=3.0)
     example = model.example(tiny.IDS[:5], answer=[4, 5, 6])
     layers, _, cross, own = parts_of(model.module, name)
     below = roll_out(layer_changes(model, example, "encoder"), 0.0).double()

@@ -1,7 +1,7 @@
 """Every registered method passes here; a new one is tested without a new file."""
 
-import copy
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,12 +17,13 @@ from attnprobe.target import Target
 from tests import tiny
 
 MODELS = ("bert", "llama", "gpt2", "modernbert", "gemma2")
-CELLS = [(method, name) for method in methods for name in MODELS]
 OTHER_KINDS = ("bart", "t5", "vit")
 # A lasso drops small coefficients, so that two targets' do not add up.
 NOT_LINEAR = ("sparse_surrogate",)
 # Orders cost a pass a token, so that few of them are many passes.
 ORDERS = {"shapley_sampling": 6, "owen": 6}
+# One method after the other, so that what was asked once is there for all tests of a method.
+every_method = pytest.mark.parametrize("method", list(methods), scope="module")
 
 
 def few(method, *, one_try=False):
@@ -45,11 +46,71 @@ def ask(model, example, method, target=None, **more):
     return attribute(model, example, method, target, **few(method), **more)
 
 
-def model_of(name):
-    return load(tiny.build(name, "eager", scale=2.0))
+def fresh(name):
+    """A model that nothing has run on."""
+    return load(tiny.build(name, scale=2.0))
 
 
-@pytest.mark.parametrize("method", list(methods))
+def model_of(name, implementation="eager", *, dtype=torch.float32):
+    return tiny.loaded(name, implementation, scale=2.0, dtype=dtype)
+
+
+@cache
+def frozen_bert():
+    return tiny.shared(load(tiny.build("bert", "sdpa", scale=2.0).requires_grad_(False)))
+
+
+@cache
+def asked(method, name):
+    """What a method says the first time: example and attribution."""
+    example = model_of(name).example(ids_for(method))
+    return example, ask(model_of(name), example, method)
+
+
+@cache
+def alone(method):
+    """A method's scores as the first thing that a model runs, and whether the random generators stayed as they were."""
+    model = fresh("bert")
+    torch.manual_seed(3)
+    np.random.seed(3)
+    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()
+    scores = ask(model, model.example(ids_for(method)), method).scores
+    same = torch.equal(torch.get_rng_state(), before) and bool((np.random.get_state()[1] == numbers).all())
+    return scores, same
+
+
+def of_another_kind(name):
+    """A model beyond classifiers and language models, with a function from ids to its example."""
+    model = tiny.loaded(name)
+    if name != "vit":
+        return model, lambda ids: model.example(ids, answer=[4, 5])
+    noise = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    return model, lambda _: model.example({"pixel_values": noise})
+
+
+def nudge(module):
+    """Move every parameter by the same small steps each time."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+
+@cache
+def nudged():
+    module = tiny.build("bert", scale=2.0)
+    nudge(module)
+    return load(module)
+
+
+@pytest.fixture(scope="module")
+def trained_on():
+    """A module in training, on the other kernel, that one method after the other runs on, and what it was at first."""
+    module = tiny.build("bert", "sdpa").train()
+    return module, {k: v.clone() for k, v in module.state_dict().items()}, str(module.config), load(module)
+
+
+@every_method
 def test_every_method_says_what_it_is(method):
     entry = methods[method]
     assert entry.family in FAMILIES
@@ -60,53 +121,41 @@ def test_every_method_says_what_it_is(method):
     assert callable(entry.facts["passes"])
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.parametrize("name", ["bert", "llama"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_tells_its_passes_before_it_runs(method, name):
     model = model_of(name)
-    example = model.example(ids_for(method))
-    ask(model, example, method)  # what is found once a model or text (projections, the position read) is not counted
+    example, _ = asked(method, name)  # what is found once a model or text (projections, the position) is not counted
     told = passes(model, example, method, **few(method, one_try=True))
     found = attribute(model, example, method, **few(method, one_try=True))
     assert 0.6 * told.forward <= found.forward_passes <= told.forward
     assert 0.6 * told.backward <= found.backward_passes <= told.backward
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.parametrize("name", ["bert", "llama"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_gives_the_same_scores_for_one_row_as_for_64(method, name):
-    module = tiny.build(name, "eager", scale=2.0).double()
-    model = load(module)
+    model = model_of(name, dtype=torch.float64)
     example = model.example(ids_for(method))
     one, many = (ask(model, example, method, batch_size=size).scores for size in (1, 64))
     torch.testing.assert_close(one, many, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_leaves_the_random_generators_alone(method):
-    model = model_of("bert")
-    example = model.example(ids_for(method))
-    torch.manual_seed(3)
-    np.random.seed(3)
-    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()
-    ask(model, example, method)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert bool((np.random.get_state()[1] == numbers).all())
+    _, same = alone(method)
+    assert same
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.parametrize("name", OTHER_KINDS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_does_the_kinds_of_model_that_it_claims_or_says_why_not(method, name):
-    model = load(tiny.build(name, "eager"))
-    if name == "vit":
-        noise = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
-        example = model.example({"pixel_values": noise})
-    else:
-        example = model.example(ids_for(method), answer=[4, 5])
+    model, example_of = of_another_kind(name)
+    example = example_of(ids_for(method))
     reason = methods[method].facts.get("lacks", {}).get(kind_of(model, example))
     if reason is None:
         found = ask(model, example, method)
@@ -116,25 +165,22 @@ def test_every_method_does_the_kinds_of_model_that_it_claims_or_says_why_not(met
             ask(model, example, method)
 
 
-@pytest.mark.parametrize(("method", "name"), CELLS)
+@every_method
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_gives_one_finite_score_a_token_and_the_same_again(method, name):
-    model = model_of(name)
-    example = model.example(ids_for(method))
-    first, second = ask(model, example, method), ask(model, example, method)
+    example, first = asked(method, name)
+    second = ask(model_of(name), example, method)
     assert first.scores.shape == (example.n_tokens,) and bool(torch.isfinite(first.scores).all())
     assert torch.equal(first.scores, second.scores)
     assert first.method == method and first.seconds > 0
     assert list(first.to_frame().token) == list(example.tokens)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_method_leaves_the_model_as_it_was(method):
-    module = tiny.build("bert", "sdpa").train()
-    before = {k: v.clone() for k, v in module.state_dict().items()}
-    config = str(module.config)
-    model = load(module)
+def test_every_method_leaves_the_model_as_it_was(method, trained_on):
+    module, before, config, model = trained_on
     ask(model, model.example(ids_for(method)), method)
     assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
     assert module.training and str(module.config) == config
@@ -142,13 +188,11 @@ def test_every_method_leaves_the_model_as_it_was(method):
     assert all(not m._forward_hooks and not m._forward_pre_hooks and not m._backward_hooks for m in module.modules())
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_works_on_frozen_parameters(method):
-    module = tiny.build("bert", "sdpa", scale=2.0)
-    free = load(module)
+    free, frozen = model_of("bert", "sdpa"), frozen_bert()
     expected = ask(free, free.example(ids_for(method)), method).scores
-    frozen = load(module.requires_grad_(False))
     torch.testing.assert_close(
         ask(frozen, frozen.example(ids_for(method)), method).scores, expected, atol=1e-6, rtol=1e-4
     )
@@ -160,63 +204,63 @@ def test_every_method_works_on_frozen_parameters(method):
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_signed_method_is_linear_in_a_contrast(method):
-    model = model_of("bert")
-    example = model.example(ids_for(method))
-    a, b, contrast = (
-        ask(model, example, method, target).scores
-        for target in (Target(label=0), Target(label=1), Target(label=0, against=1))
+    example, predicted = asked(method, "bert")
+    label = predicted.target.label
+    other = (label + 1) % 3
+    a = predicted.scores
+    b, contrast = (
+        ask(model_of("bert"), example, method, target).scores
+        for target in (Target(label=other), Target(label=label, against=other))
     )
     torch.testing.assert_close(contrast, a - b, atol=1e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_gives_a_text_the_same_scores_whatever_ran_before(method):
     model = model_of("bert")
-    alone = ask(model_of("bert"), model_of("bert").example(ids_for(method)), method).scores
+    expected, _ = alone(method)
     ask(model, model.example(tiny.IDS[:5]), method)
-    torch.testing.assert_close(ask(model, model.example(ids_for(method)), method).scores, alone, atol=1e-5, rtol=1e-5)
+    found = ask(model, model.example(ids_for(method)), method).scores
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_sees_more_of_a_causal_model_than_its_first_token(method):
-    model = model_of("llama")
-    assert bool((ask(model, model.example(ids_for(method)), method).scores[1:] != 0).any())
+    _, found = asked(method, "llama")
+    assert bool((found.scores[1:] != 0).any())
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_sees_parameters_as_they_are_now_and_does_not_mind_no_grad(method):
-    module = tiny.build("bert", "eager", scale=2.0)
-    model = load(module)
+    model = fresh("bert")
     example = model.example(ids_for(method))
     before = ask(model, example, method).scores
-    generator = torch.Generator().manual_seed(0)
+    nudge(model.module)
     with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
         found = ask(model, example, method, 0).scores
-    expected = ask(load(copy.deepcopy(module)), example, method, 0).scores
+    expected = ask(nudged(), nudged().example(ids_for(method)), method, 0).scores
     assert method == "random_scores" or not torch.equal(before, found)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_runs_on_one_token(method):
     model = model_of("bert")
     assert ask(model, model.example([7]), method).scores.shape == (1,)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 def test_every_method_refuses_an_option_it_does_not_have(method):
     model = model_of("bert")
     with pytest.raises(InputError, match="has no option 'colour'"):
         attribute(model, model.example(ids_for(method)), method, colour=1)
 
 
-@pytest.mark.parametrize("method", list(methods))
+@every_method
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_runs_on_a_planted_model(method):
     made = planted("P1")

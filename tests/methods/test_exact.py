@@ -8,7 +8,6 @@ import torch
 from attnprobe.attributing import attribute
 from attnprobe.errors import InputError
 from attnprobe.methods import Scores, methods
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from tests import tiny
 
@@ -71,7 +70,7 @@ def test_a_method_gives_the_exact_value_on_a_planted_model(name, method, options
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "eager", scale=3.0))
+    return tiny.loaded("bert", scale=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_raw_attention_is_the_row_of_the_position_that_is_read(bert, short):
     torch.testing.assert_close(
         attribute(bert, short, "raw_attention", read="column_max", layer=1).scores, weights[1].mean(0).amax(0)
     )
-    causal = load(tiny.build("llama"))
+    causal = tiny.loaded("llama")
     example = causal.example(tiny.IDS)
     last = causal.capture(example).weights()[-1].mean(0)[-1]
     torch.testing.assert_close(attribute(causal, example, "raw_attention").scores, last)
@@ -148,7 +147,7 @@ def test_integrated_gradients_add_up_to_the_change_of_the_target(bert, short):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_integrated_gradients_warn_where_a_zero_baseline_does_not_converge():
-    model = load(tiny.build("llama", "eager", scale=3.0))
+    model = tiny.loaded("llama", scale=3.0)
     found = attribute(model, model.example(tiny.IDS), "integrated_gradients", baseline="zero", n_steps=8, max_steps=8)
     assert any("add up to" in w for w in found.warnings)
 
@@ -204,7 +203,7 @@ def test_value_zeroing_equals_a_layer_run_again_by_hand(bert, short):
 def test_value_zeroing_of_a_decoder_differs_between_layers():
     from attnprobe.methods.value_zeroing import layer_changes
 
-    model = load(tiny.build("llama", "sdpa"))
+    model = tiny.loaded("llama", "sdpa")
     maps = layer_changes(model, model.example(tiny.IDS), "decoder")
     assert all(not torch.allclose(a, b, atol=1e-3) for a, b in itertools.combinations(maps, 2))
     assert all(bool((m.triu(1).abs() < 1e-6).all()) for m in maps)
@@ -224,7 +223,7 @@ def test_an_operator_that_a_model_lacks_is_an_error_with_the_ones_it_has(bert, s
 
 
 def test_deleting_the_explained_position_is_refused():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     with pytest.raises(InputError, match="position 11, which is explained"):
         attribute(model, model.example(tiny.IDS), "leave_one_out", operator="delete")
 

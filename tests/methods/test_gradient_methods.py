@@ -61,7 +61,7 @@ def close(found, expected, atol=1e-6):
 
 def double(name, scale=2.0):
     """A tiny model in float64 and an input of it."""
-    model = load(tiny.build(name, "eager", scale=scale).double())
+    model = tiny.loaded(name, scale=scale, dtype=torch.float64)
     given = tiny.given(name)
     return model, model.example(given.double()) if name == "vit" else tiny.example(model, name)
 

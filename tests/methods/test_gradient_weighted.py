@@ -65,7 +65,7 @@ def test_a_planted_model_gives_the_exact_value(name, method, options, expected):
 
 
 def ready(name, scale=4.0):
-    model = load(tiny.build(name, "eager", scale=scale).double())
+    model = tiny.loaded(name, scale=scale, dtype=torch.float64)
     example = tiny.example(model, name)
     return model, example, model.resolve(example)
 
@@ -167,9 +167,9 @@ def test_attcat_weighs_gradient_times_layer_input_by_the_mean_attention_on_a_tok
 
 
 def test_attcat_of_frozen_parameters_finds_the_same():
-    free, frozen = ready("bert"), ready("bert")
-    frozen[0].module.requires_grad_(False)
-    close(attribute(*frozen[:2], "attcat", frozen[2]).scores, attribute(*free[:2], "attcat", free[2]).scores)
+    free, example, target = ready("bert")
+    frozen = load(tiny.build("bert").double().requires_grad_(False))
+    close(attribute(frozen, example, "attcat", target).scores, attribute(free, example, "attcat", target).scores)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from functools import cache
 
 import pytest
 import torch
@@ -39,7 +40,16 @@ def built(name, implementation="eager", dtype=torch.float64):
     return module
 
 
+@cache
 def ready(name, implementation="eager"):
+    """A model for all tests that leave it as it is, an example and what is explained of it."""
+    found = fresh(name, implementation)
+    tiny.shared(found[0])
+    return found
+
+
+def fresh(name, implementation="eager"):
+    """The same for a test that changes the model."""
     model = load(built(name, implementation))
     example = tiny.example(model, name)
     return model, example, model.resolve(example)
@@ -366,7 +376,7 @@ class InPlace(nn.Module):
 @pytest.mark.parametrize("form", [OldNorm, InPlace])
 @pytest.mark.parametrize("method", LRP)
 def test_a_norm_is_one_however_it_is_written(method, form):
-    model, example, target = ready("bert")
+    model, example, target = fresh("bert")
     expected = attribute(model, example, method, target)
     for layer in model.module.bert.encoder.layer:
         layer.output.LayerNorm = form(layer.output.LayerNorm)
@@ -403,7 +413,7 @@ def untouched(module):
 
 @pytest.mark.parametrize("method", [*LRP, "chefer_2021a"])
 def test_the_model_is_left_as_it_was_whatever_happens_inside(method):
-    model, example, target = ready("bert")
+    model, example, target = fresh("bert")
     plain = model.module(**example.inputs).logits
     attribute(model, example, method, target)
     assert untouched(model.module) and all(p.grad is None for p in model.module.parameters())
@@ -424,7 +434,7 @@ def test_the_model_is_left_as_it_was_whatever_happens_inside(method):
 
 
 def test_another_thread_runs_the_same_model_without_the_rules():
-    model, example, target = ready("bert")
+    model, example, target = fresh("bert")
     leaf = model.embed(example).detach().clone().requires_grad_()
 
     def gradient():

@@ -18,7 +18,6 @@ from attnprobe.methods.kernel_shap import fit, kernel, paired
 from attnprobe.methods.owen import n_asked, of_tree, order_of, tree_of
 from attnprobe.methods.shapley import of_all_coalitions
 from attnprobe.methods.sparse_surrogate import lasso, r_squared
-from attnprobe.models import load
 from attnprobe.models.own import OwnModel, Vocabulary
 from attnprobe.models.planted import planted
 from attnprobe.target import Target
@@ -101,7 +100,7 @@ def uninterrupted(groups):
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "eager", scale=3.0).double())
+    return tiny.loaded("bert", scale=3.0, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +227,7 @@ def test_orders_with_their_reverses_are_exact_where_players_meet_in_pairs():
 @pytest.mark.parametrize("method", ADDING_UP)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5"])
 def test_scores_add_up_to_the_change_of_the_target(method, name):
-    model = load(tiny.build(name, "eager", scale=2.0).double())
+    model = tiny.loaded(name, scale=2.0, dtype=torch.float64)
     example = model.example(tiny.IDS[:8], **({"answer": [4, 5]} if name == "t5" else {}))
     target = model.resolve(example, Target())
     nothing, everything = Game.of(model, example, target).ends()
@@ -457,7 +456,7 @@ def test_sentences_end_at_marks_before_a_space_and_at_new_lines():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_tokens_that_the_callers_mask_hides_are_no_players(method):
-    model = load(tiny.build("bert", "eager", scale=3.0))
+    model = tiny.loaded("bert", scale=3.0)
     mask = torch.ones(1, 9, dtype=torch.long)
     mask[0, [3, 4]] = 0
     additive_mask = torch.zeros(1, 1, 9, 9).masked_fill(mask[:, None, None] == 0, torch.finfo(torch.float32).min)

@@ -1,5 +1,7 @@
 """Methods that follow vectors: planted values, slow versions from the formulas, the model's own states."""
 
+from functools import cache
+
 import pytest
 import torch
 import transformers as t
@@ -71,6 +73,12 @@ def network(name, implementation="eager", *, double=True, scale=2.0):
     return module.double() if double and name not in ONLY_FLOAT32 else module
 
 
+@cache
+def loaded(name, implementation="eager"):
+    """That network, loaded: one for all tests, which leave it as it is."""
+    return tiny.shared(load(network(name, implementation)))
+
+
 def read(model, name, n=6):
     return model.example(tiny.given(name).to(next(model.module.parameters())) if name == "vit" else tiny.IDS[:n])
 
@@ -111,7 +119,7 @@ def test_a_vector_method_gives_the_exact_value_on_a_planted_model(name, method, 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_decompx_adds_up_to_the_logit(name):
-    model = load(network(name))
+    model = loaded(name)
     example = read(model, name)
     found = decompose(model, example, model.resolve(example))
     gap = float(found.values.double().sum()) - found.total
@@ -250,7 +258,7 @@ def vectors_of(model, example):
 @torch.no_grad()
 @pytest.mark.parametrize("name", PRE_LN)
 def test_vectors_behind_a_pre_norm_attention_are_those_of_the_formula_and_add_up_to_the_states(name):
-    model = load(network(name))
+    model = loaded(name)
     example = read(model, name)
     layers = through_layers(model, example, lambda layer: layer)
     tolerance = 1e-5 if name in IN_FLOAT32 else 1e-10
@@ -380,7 +388,7 @@ def test_value_norms_do_not_change_with_the_basis_of_the_values_and_are_zero_for
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_value_norms_of_an_encoder_decoder_are_those_of_its_cross_attention(name):
-    model = load(tiny.build(name, scale=2.0))
+    model = tiny.loaded(name, scale=2.0)
     example = tiny.example(model, name)
     capture = model.capture(example, keep=Keep.of("weights", "value"))
     weights, value = (capture.tensor(tensor, "decoder", "cross")[-1] for tensor in ("weights", "value"))
@@ -393,7 +401,7 @@ def test_value_norms_of_an_encoder_decoder_are_those_of_its_cross_attention(name
 
 
 def test_an_edited_model_is_decomposed_as_it_is_edited():
-    model = load(network("llama", "sdpa"))
+    model = loaded("llama", "sdpa")
     edited = EditedModel(model, [uniform()])
     example = read(model, "llama")
     target = model.resolve(example, 3)
@@ -445,7 +453,7 @@ def test_what_is_no_sum_over_tokens_is_refused_with_the_module():
 
 @pytest.mark.parametrize("scale", ["probability", "log_probability"])
 def test_decompx_explains_logits_and_what_is_linear_in_them(scale):
-    model = load(network("bert"))
+    model = loaded("bert")
     example = read(model, "bert")
     with pytest.raises(InputError, match="logit"):
         attribute(model, example, "decompx", Target(scale=scale))

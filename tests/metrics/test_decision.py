@@ -91,7 +91,7 @@ def test_a_model_that_gives_one_number_decides_nothing():
 
 
 def test_a_decision_follows_the_explained_position_when_tokens_are_deleted():
-    llama, ids = load(tiny.build("llama", "eager")), torch.tensor(tiny.IDS[:N])
+    llama, ids = tiny.loaded("llama"), torch.tensor(tiny.IDS[:N])
     example = replace(llama.example(tiny.IDS[:N]), is_special=(False,) * (N - 1) + (True,))
     given = attribute(llama, example, "random_scores")
 

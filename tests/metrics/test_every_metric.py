@@ -148,7 +148,7 @@ def test_every_robustness_is_in_range_and_the_same_again(name, method, bert):
 
 
 def test_comprehensiveness_and_sufficiency_are_the_formula_of_eraser():
-    model = load(tiny.build("bert", "eager", scale=2.0))
+    model = tiny.loaded("bert", scale=2.0)
     example = model.example(tiny.IDS)
     attribution = attribute(model, example, "leave_one_out")
     mean = model.module.get_input_embeddings().weight.detach().mean(0)
@@ -206,7 +206,7 @@ def test_a_constant_agrees_with_nothing():
 
 
 def test_random_scores_differ_for_pairs_and_pictures_that_share_a_text():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     texts = [example, replace(example, pair="a film"), replace(example, pair="a plot"), model.example(tiny.IDS)]
     alone, film, plot, again = (attribute(model, e, "random_scores").scores for e in texts)

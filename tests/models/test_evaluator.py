@@ -146,7 +146,7 @@ def test_a_deleted_token_equals_the_shorter_text(model, example):
 
 def test_embeddings_that_are_the_models_own_change_nothing_on_any_architecture():
     for name in tiny.TEXT_NAMES:
-        model = load(tiny.build(name, "eager"))
+        model = tiny.loaded(name)
         example = tiny.example(model, name)
         with torch.no_grad():
             plain = evaluator.logits(model, [Row(example)])
@@ -197,7 +197,7 @@ def test_what_is_read_of_each_row_comes_back_in_order_whatever_the_batches(model
 
 
 def test_deleting_a_token_of_the_text_moves_no_step_of_an_answer():
-    model = load(tiny.build("t5", "eager"))
+    model = tiny.loaded("t5")
     example = model.example(tiny.IDS[:5], answer=[4, 5, 6])
     target = model.resolve(example, Target(label=7, position=2))
     kept = torch.arange(example.n_tokens) != 0

@@ -173,7 +173,7 @@ def test_a_capture_passes_its_checks_and_leaves_the_logits_bit_for_bit(model: Ow
 
 
 def test_stacks_of_the_transformer_are_those_of_a_t5():
-    theirs = load(tiny.build("t5")).stacks
+    theirs = tiny.loaded("t5").stacks
     ours = made("transformer").stacks
     assert sorted((s.name, s.kind) for s in ours) == sorted((s.name, s.kind) for s in theirs)
     assert [s.paths[1] for s in ours] == [

@@ -53,10 +53,10 @@ def test_the_norms_between_two_maps_are_found_in_order(name, writer, reader, nor
 
 
 def test_what_does_not_lead_there_past_all_maps_is_no_way():
-    stream = residual_stream(load(tiny.build("gpt2")))
+    stream = residual_stream(tiny.loaded("gpt2"))
     assert stream.way(("written", "transformer.h.2.attn.c_proj", 0), ("transformer.h.1.attn.c_attn", 0)) is None
     assert stream.way(("written", "transformer.h.1.attn.c_attn", 0), ("transformer.h.2.attn.c_attn", 0)) is None
-    stream = residual_stream(load(tiny.build("bert")))
+    stream = residual_stream(tiny.loaded("bert"))
     assert stream.way(("written", "bert.encoder.layer.2.output.dense", 0), ("classifier", 0)) is None
 
 
@@ -78,7 +78,7 @@ def test_a_way_does_to_a_vector_what_the_norms_do_but_for_their_shift(name):
 
 
 def test_runs_of_shared_layers_are_told_apart():
-    stream = residual_stream(load(tiny.build("albert")))
+    stream = residual_stream(tiny.loaded("albert"))
     layer = "albert.encoder.albert_layer_groups.0.albert_layers.0"
     way = stream.way(("written", f"{layer}.attention.dense", 0), (f"{layer}.attention.query", 2))
     assert [path.removeprefix(f"{layer}.") for path in way.norms] == [
@@ -157,7 +157,7 @@ def test_what_is_no_chain_of_norms_is_refused(between, message):
 
 
 def test_a_map_that_did_not_run_is_refused():
-    stream = residual_stream(load(tiny.build("gpt2")))
+    stream = residual_stream(tiny.loaded("gpt2"))
     with pytest.raises(InputError, match=r"'nothing' did not run as a module of its own \(run 0 of it\)"):
         stream.way(("table", "transformer.wte", 0), ("nothing", 0))
 

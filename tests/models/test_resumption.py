@@ -90,7 +90,7 @@ def test_in_float64_they_are_equal_to_the_ninth_place(name):
 
 
 def test_every_kind_of_edit_and_several_in_a_row_are_resumed():
-    model = load(tiny.build("llama"))
+    model = tiny.loaded("llama")
     example = model.example(tiny.IDS)
     target = model.resolve(example, Target(position=5))
     donor = model.capture(model.example(tiny.IDS[::-1]), keep=None)
@@ -113,7 +113,7 @@ def test_every_kind_of_edit_and_several_in_a_row_are_resumed():
 
 
 def test_layers_below_the_edit_do_not_run():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     target = model.resolve(example)
     rows = rows_of(example, model.stacks[0])[-4:]
@@ -205,7 +205,7 @@ def test_a_change_of_a_parameter_is_seen_within_the_block():
 
 
 def test_rows_that_change_more_than_attention_run_plainly():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example, other = model.example(tiny.IDS), model.example(tiny.IDS[::-1])
     target = model.resolve(example)
     kept = torch.arange(example.n_tokens) != 3
@@ -217,7 +217,7 @@ def test_rows_that_change_more_than_attention_run_plainly():
 
 
 def test_another_target_within_the_block_is_not_taken_for_the_one_that_was_asked():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     example = model.example(tiny.IDS)
     rows = rows_of(example, model.stacks[0])
     first, second = (model.resolve(example, Target(7, position=position)) for position in (11, 4))
@@ -229,7 +229,7 @@ def test_another_target_within_the_block_is_not_taken_for_the_one_that_was_asked
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_batches_do_not_change_the_answer(size):
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     target = model.resolve(example)
     rows = rows_of(example, model.stacks[0])
@@ -243,7 +243,7 @@ def test_hooks_and_forwards_are_as_before_after_an_error(bad):
     def fail(site):
         raise bad
 
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     target = model.resolve(example)
     before = forwards(model.module)
@@ -258,7 +258,7 @@ def test_hooks_and_forwards_are_as_before_after_an_error(bad):
 
 
 def test_a_small_model_is_not_resumed_since_nothing_is_gained():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     example = model.example(tiny.IDS)
     target = model.resolve(example)
     with resumed(model, example, target) as shortcut, Meter() as meter:

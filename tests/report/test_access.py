@@ -73,6 +73,27 @@ def test_without_scripts_claim_numbers_values_and_methods_remain(browser, pages)
     assert page.locator("#vals").count() == 1 and page.locator("#theme").is_hidden()
 
 
+def test_a_page_whose_scripts_are_forbidden_says_so_and_its_tables_can_be_read(browser, pages, tmp_path):
+    """As a front end does that shows reports under a strict policy."""
+    strict = '<meta http-equiv="Content-Security-Policy" content="script-src &#39;self&#39;">'
+    text = pages["many"].read_text("utf-8").replace("<head>", f"<head>{strict}", 1)
+    (tmp_path / "strict.html").write_text(text, "utf-8")
+    page = browser.open(tmp_path / "strict.html")
+    browser.said.clear()  # the browser tells of each script that it did not run
+    assert page.locator("#strip .still").is_visible() and "Scripts do not run here" in page.inner_text("#strip")
+    for part in ("spread", "removal", "agreement", "text"):
+        table = page.locator(f"#{part} details.vals table")
+        assert table.is_hidden()
+        page.locator(f"#{part} details.vals summary").click()
+        assert table.is_visible() and table.locator("tbody tr").count() > 1
+    assert page.locator("#heads .still").is_visible() and page.locator("#heads .still a").count() == 1
+
+
+def test_no_sentence_for_readers_without_scripts_shows_where_they_run(browser, pages):
+    page = browser.open(pages["many"], ready=READY)
+    assert not [one for one in page.locator(".still").all() if one.is_visible()]
+
+
 def test_reduced_motion_scrolls_at_once(browser, pages):
     for motion, how in (("reduce", "auto"), ("no-preference", "smooth")):
         page = browser.open(pages["one"], ready=READY, reduced_motion=motion)

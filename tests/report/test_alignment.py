@@ -3,10 +3,12 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
+from attnprobe.answer_steps import units_of
 from attnprobe.attention.encoder_decoder import EncoderDecoder
 from attnprobe.comparison import compare
 from attnprobe.models import load
@@ -14,6 +16,7 @@ from attnprobe.models.own import OwnModel, Vocabulary
 from attnprobe.models.tasks import dates
 from attnprobe.report import page, write
 from attnprobe.report.alignment import PARTS, alignment, alignments, steps
+from attnprobe.report.alignment_agreement import BEST, agreement
 from tests import tiny
 
 QUICK = {"n_random": 4, "n_resamples": 50, "oracle": False, "verdicts": False, "progress": False, "operators": "mean"}
@@ -85,6 +88,43 @@ def test_the_own_transformer_has_heads_and_layer_means(recurrent):
     assert len(names) == 6 and names[-2:] == ["layer 0, mean of heads", "layer 1, mean of heads"]
 
 
+def test_what_steps_owe_to_tokens_stands_beside_in_shares_of_the_row(t5):
+    _, comparison = t5
+    (text,), answer = data(comparison)["texts"], comparison.studies[0].answer
+    assert [one["inline"] for one in text["owes"]] == ["leave-one-out", "input × gradient"]
+    units = units_of(comparison.studies[0].example)
+    for drawn, scores in zip(text["owes"], answer.maps.values(), strict=True):
+        shares = torch.stack([row / row.abs().sum() for row in scores])
+        assert (torch.tensor(drawn["cells"]).reshape(shares.shape) / PARTS - shares).abs().max() <= 0.5 / PARTS + 1e-5
+        for row, at, depends in zip(scores, drawn["tops"], answer.dependent.tolist(), strict=True):
+            assert at == (max(range(len(row)), key=lambda i: units[i] * abs(row[i])) if depends else -1)
+
+
+def test_the_table_says_how_far_each_map_agrees_with_what_steps_owe(recurrent):
+    _, comparison = recurrent
+    studies = comparison.studies
+    n = sum(int((s.answer.leave_one_out.abs().amax(-1) >= 0.01).sum()) for s in studies)
+    right = [(s, [(BEST, s.answer.leave_one_out.abs())]) for s in studies]
+    wrong = [(s, [(BEST, -s.answer.leave_one_out.abs())]) for s in studies]
+    for maps, cell in ((right, (f"{n} of {n}", "+1.00")), (wrong, (f"0 of {n}", "−1.00"))):
+        found = agreement(maps, comparison.settings)
+        assert (found["rows"][0]["cells"][0]["top"], found["rows"][0]["cells"][0]["tau"]) == cell
+    assert f"{sum(len(s.answer.ids) for s in studies) - n} of 20" in found["how"] and n > 0
+    chance = sum(int((s.answer.dependent).sum()) / s.example.n_tokens for s in studies)
+    assert found["rows"][0]["cells"][0]["chance"] == f"{chance:.1f}"
+    rows = alignment(comparison, METHODS)["beside"]["rows"]
+    assert [row["name"] for row in rows] == ["The best head of each text", "For comparison: input × gradient"]
+
+
+def test_a_study_from_before_there_were_steps_has_its_map_alone(recurrent, browser, tmp_path):
+    _, comparison = recurrent
+    old = replace(comparison, studies=tuple(replace(study, answer=None) for study in comparison.studies))
+    assert alignment(old, METHODS)["beside"] is None
+    opened = browser.open(write(old, tmp_path / "page.html"), ready="html[data-ready=yes]")
+    assert opened.locator("#albox svg").count() == 1
+    assert not opened.locator("#alby").is_visible()
+
+
 def test_there_is_no_such_part_without_cross_attention(one):
     assert alignment(one, list(one.methods)) is None
     assert 'id="alignment"' not in page(one)
@@ -95,15 +135,21 @@ def test_cells_are_drawn_by_their_weight_and_the_keyboard_reads_them(recurrent, 
     opened = browser.open(write(comparison, tmp_path / "page.html"), ready="html[data-ready=yes]")
     study = comparison.studies[0]
     (one,) = alignments(study.capture)
-    cells = opened.locator("#albox rect[data-r]")
+    cells = opened.locator("#albox .att rect[data-r]")
     assert cells.count() == one.weights.numel()
     shares = cells.evaluate_all("all => all.map(c => parseFloat(/([\\d.]+)%/.exec(c.getAttribute('style'))[1]))")
     assert shares == pytest.approx((100 * one.weights.flatten()).tolist(), abs=0.06)
-    opened.locator("#albox svg").focus()
+    opened.locator("#albox svg.att").focus()
     opened.keyboard.press("ArrowDown")
     opened.keyboard.press("ArrowRight")
     said = opened.locator("#alnow").inner_text()
     assert f"{100 * float(one.weights[1, 1]):.1f}" in said and study.example.notes["answer_tokens"][1] in said
+    owed = study.answer.leave_one_out[1] / study.answer.leave_one_out[1].abs().sum()
+    assert f"it has {'+' if owed[1] > 0 else '−'}{abs(100 * float(owed[1])):.1f}" in said
+    shown = opened.locator("#albox rect.ring").evaluate_all("all => all.map(r => r.getAttribute('x'))")
+    assert len(shown) == 2 and shown[0] == shown[1]
+    opened.locator("#alby").select_option("1")
+    assert "input × gradient" in opened.locator("#alsaid").inner_text()
     browser.accessible(opened, inside="#alignment")
     opened.locator("#alignment [data-step='1']").click()
     assert cells.count() == 10 * comparison.studies[1].example.n_tokens

@@ -120,9 +120,10 @@ def test_more_answers_than_are_listed_are_counted():
 
 def test_a_fall_has_one_sign_everywhere(many):
     unit, r = unit_of(many), row(many, "comprehensiveness")
-    fall, chance = unit.signed(r["mean"]), unit.signed(r.random_mean)
+    fall = unit.signed(r["mean"])
     card = next(n for n in top(many)["numbers"] if "lower the answer" in n["question"])
-    assert f"falls by {fall} points; in random orders by {chance}." in card["text"] and bins() in card["text"]
+    assert card["text"].startswith(f"Taken away in its order: the answer {unit.falls(r['mean'])}; in random orders it ")
+    assert unit.falls(r.random_mean) in card["text"] and bins() in card["text"]
     assert bins().replace("\N{NARROW NO-BREAK SPACE}", " ") == "1, 5, 10, 20 and 50 %"
     html = page(many)
     assert f'<span class="fv">{fall}</span>' in html and "A fall is positive, a rise negative" in html
@@ -165,7 +166,8 @@ def test_passes_and_pairs_have_their_notes(many):
     n = len(many.methods)
     assert "Finding the position that the answer is read from costs a pass" in words
     assert "not counted again" in words
-    assert f"There are {n * (n - 1) // 2} pairs. By chance alone about 1 in 20" in words
+    pairs = f"There are {n * (n - 1) // 2} pairs of the {n - 1} methods and the control."
+    assert f"{pairs} By chance alone about 1 in 20" in words
 
 
 def test_the_verdict_is_the_second_column_so_that_narrow_screens_show_it(many):

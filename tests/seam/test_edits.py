@@ -17,7 +17,7 @@ ALL = Keep.of("value", "scores", "weights", "z")
 @pytest.fixture
 def llama():
     """Grouped heads: 4 query heads on 2 key and value heads."""
-    return load(tiny.build("llama", "sdpa"))
+    return tiny.loaded("llama", "sdpa")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_knocked_out_edge_is_zero_and_the_rest_of_its_row_sums_to_one(llama, e
 
 
 def test_knocking_out_what_is_masked_already_changes_nothing(llama, example):
-    plain = load(tiny.build("llama", "eager"))
+    plain = tiny.loaded("llama")
     base = plain.capture(example).logits
     assert torch.equal(plain.capture(example, edits=[edits.knock_out(3, 9)]).logits, base)
 
@@ -111,7 +111,7 @@ def test_mean_head_is_the_mean_over_the_given_examples(llama, example):
 
 
 def test_patching_everything_from_another_input_gives_its_answer():
-    model = load(tiny.build("bert", "eager"))
+    model = tiny.loaded("bert")
     clean, corrupt = model.example(tiny.IDS), model.example([*tiny.IDS[:11], 40])
     donor = model.capture(clean, keep=Keep.of("z"))
     plain = model.capture(corrupt, keep=Keep.of("z"))
@@ -122,7 +122,7 @@ def test_patching_everything_from_another_input_gives_its_answer():
 
 def test_the_gates_gradient_is_the_sum_of_weight_times_gradient():
     """methods.md, identity 1: a head's output is linear in its weights."""
-    model = load(tiny.build("bert", "eager"))
+    model = tiny.loaded("bert")
     gates = torch.ones(4, requires_grad=True)
     capture = model.capture(
         model.example(tiny.IDS), edits=[edits.gate(gates, 1)], differentiable=True, check="off", keep=Keep.of("weights")
@@ -150,7 +150,7 @@ def test_an_edit_that_fits_no_place_is_an_error_that_says_what_is_there(llama, e
 
 @pytest.mark.parametrize("name", tiny.TEXT_NAMES)
 def test_one_pass_with_another_edit_in_each_row_equals_separate_passes(name):
-    model = load(tiny.build(name, "eager"))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
     rows = [Row(example), Row(example, edits=(edits.silence_head(0, 1, kind="self"),))]
     rows += [Row(example, edits=(edits.knock_out(6, 2, kind="self", stack=model.stacks[0].name),))]
@@ -169,7 +169,7 @@ def test_one_pass_with_another_edit_in_each_row_equals_separate_passes(name):
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_zeroed_weights_and_zeroed_z_agree(name):
-    model = load(tiny.build(name, "eager"))
+    model = tiny.loaded(name)
     example = tiny.example(model, name)
 
     def zero_z(site):
@@ -195,7 +195,7 @@ class TestRowsOfOneBatch:
 
     @pytest.fixture
     def bert(self):
-        return load(tiny.build("bert", "sdpa"))
+        return tiny.loaded("bert", "sdpa")
 
     def both(self, model, rows):
         with torch.no_grad():
@@ -272,7 +272,7 @@ def test_heads_and_layers_keep_their_numbers_when_only_some_are_kept(llama, exam
 
 
 def test_mean_head_of_several_stacks_asks_which():
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     capture = model.capture(tiny.example(model, "t5"), keep=Keep.of("z"))
     with pytest.raises(EditError, match="several stacks"):
         edits.mean_head(0, 0, [capture])

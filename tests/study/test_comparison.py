@@ -16,7 +16,6 @@ from attnprobe.intervals import over_texts
 from attnprobe.judged_tables import RANDOM, holds_up
 from attnprobe.methods import methods
 from attnprobe.metrics import agreement, by_default, faithfulness
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.orders import random_orders
 from attnprobe.study import Settings
@@ -27,7 +26,7 @@ FEW = ["raw_attention", "leave_one_out", "input_x_gradient", "random_scores"]
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def test_the_same_seed_gives_the_same_tables(model):
 
 
 def test_random_scores_do_not_hold_up_over_many_texts():
-    model = load(tiny.build("distilbert", "sdpa", scale=2.0))
+    model = tiny.loaded("distilbert", "sdpa", scale=2.0)
     draw = torch.Generator().manual_seed(0)
     examples = [model.example(torch.randint(3, 60, (10,), generator=draw)) for _ in range(12)]
     found = compare(

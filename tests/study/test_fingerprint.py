@@ -73,7 +73,7 @@ def test_a_log_that_a_function_keeps_does_not_count():
 
 
 def test_a_changed_method_is_not_given_the_scores_of_the_old_one(tmp_path):
-    model = load(tiny.build("bert", "sdpa", scale=2.0))
+    model = tiny.loaded("bert", "sdpa", scale=2.0)
     quick = {"operators": "mean", "n_random": 2, "n_resamples": 20, "verdicts": False, "progress": False}
     compare(model, model.example(tiny.IDS[:5]), [scaled(1.0)], folder=tmp_path, **quick)
     with pytest.raises(InputError, match="methods: mine was"):

@@ -11,7 +11,6 @@ import torch
 from attnprobe import running
 from attnprobe.comparison import compare
 from attnprobe.errors import InputError
-from attnprobe.models import load
 from attnprobe.planning import inputs_of
 from attnprobe.target import Target
 from tests import tiny
@@ -19,7 +18,7 @@ from tests import tiny
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 def rollout(model, example, target):
@@ -35,7 +34,7 @@ def test_a_target_that_one_text_does_not_have_names_the_text(model):
 
 
 def test_deleting_the_explained_position_is_told_before_any_method_runs():
-    model = load(tiny.build("gpt2"))
+    model = tiny.loaded("gpt2")
     with pytest.raises(InputError, match=r"text 1 of 2: .*delete"):
         compare(model, [tiny.IDS, tiny.IDS[3:]], ["raw_attention"], operators="delete", progress=False)
 

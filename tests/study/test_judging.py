@@ -10,9 +10,8 @@ from attnprobe.attributing import attribute
 from attnprobe.comparison import compare
 from attnprobe.judging import QUICK, Answers, judge
 from attnprobe.metrics import by_default, faithfulness
-from attnprobe.models import load
 from attnprobe.models.planted import planted
-from attnprobe.orders import as_attribution, foreign_ranks, random_orders, random_ranks, ranks_of
+from attnprobe.orders import as_attribution, foreign_ranks, oracles, random_orders, random_ranks, ranks_of
 from attnprobe.study import FOREIGN, METHOD, ORACLE, RANDOM_ORDER, REVERSED, Settings
 from tests import tiny
 
@@ -21,7 +20,7 @@ OPERATORS = ("mean", "zero", "attention_mask", "resample")
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 def settings(operator="mean", n_random=6):
@@ -73,6 +72,57 @@ def test_the_greedy_oracle_finds_the_causal_token_first():
     oracle = max(v for v, role in zip(found.values["comprehensiveness"], found.roles, strict=True) if role == ORACLE)
     assert oracle >= found.random("comprehensiveness").max() - 1e-6
     assert oracle >= found.value("comprehensiveness", "leave_one_out") - 1e-6
+
+
+def plain_greedy(n_units, answer, sign):
+    """The slow rule: every step looks at every unit that is left, and takes one."""
+    gone = np.zeros(n_units, dtype=bool)
+    order = []
+    while len(order) < n_units:
+        left = np.flatnonzero(~gone)
+        sets = np.stack([gone | (np.arange(n_units) == unit) for unit in left])
+        numbers = sign * answer(sets if sign > 0 else ~sets)
+        unit = int(left[np.argmin(numbers)])
+        gone[unit] = True
+        order.append(unit)
+    return order
+
+
+def test_where_units_add_up_the_search_for_the_best_order_is_the_slow_one():
+    weights = np.random.default_rng(0).normal(size=16)
+
+    def answer(gone):
+        return (~gone) @ weights
+
+    found = oracles(16, answer, [])
+    assert np.argsort(found[0]).tolist() == plain_greedy(16, answer, 1.0) == np.argsort(-weights).tolist()
+    assert np.argsort(found[1]).tolist() == plain_greedy(16, answer, -1.0)
+
+
+def test_the_search_finds_what_only_works_together_where_it_is_brought_back():
+    """A chain: each unit does something only where those before it are there, which no early look shows."""
+    n, chain = 24, [17, 3, 20, 9, 11, 6]
+
+    def answer(gone):
+        there = ~gone
+        return sum(np.logical_and.reduce(there[:, chain[: k + 1]], axis=1).astype(float) for k in range(len(chain)))
+
+    found = oracles(n, answer, [])
+    assert np.argsort(found[1])[: len(chain)].tolist() == chain
+    assert np.argsort(found[0])[0] == chain[0]
+
+
+@pytest.mark.parametrize(("n_units", "most"), [(9, 90), (40, 850), (128, 2070), (512, 7300)])
+def test_every_unit_has_one_place_and_long_texts_cost_no_square(n_units, most):
+    asked = []
+
+    def answer(gone):
+        asked.append(len(gone))
+        return gone @ np.linspace(-1, 1, n_units) ** 3
+
+    found = oracles(n_units, answer, [])
+    assert all(sorted(order) == list(range(n_units)) for order in found.tolist())
+    assert sum(asked) <= most + 2  # one unit a step would ask for n (n + 1) sets: 16,512 of 128 units
 
 
 def test_random_orders_have_every_unit_in_every_place_equally_often():

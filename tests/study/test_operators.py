@@ -1,6 +1,7 @@
 """Several operators: named in every row, set beside one another, and left out where a model does not have them."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import permutations
 
@@ -13,7 +14,6 @@ from attnprobe.comparison import compare
 from attnprobe.finding import findings
 from attnprobe.judged_tables import RANDOM
 from attnprobe.metrics import agreement
-from attnprobe.models import load
 from attnprobe.models.planted import planted
 from attnprobe.significance import holm
 from attnprobe.tables import null_band
@@ -26,7 +26,7 @@ FEW = ["raw_attention", "leave_one_out", "random_scores"]
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +158,8 @@ def test_a_set_has_shares_with_intervals_a_test_what_speaks_against_and_causes(s
     first = findings(found)[0]
     assert first.verdict == "misleads"
     assert spaced("explains 1 of 12 (8% [1%, 35%]), misleads on 11 of 12") in first.claim
-    # The mean of 0.1 to 0.35 is 0.225: 17.5 points below the 0.4 of random orders.
-    assert "% of the effect more" in first.claim and "−1" in first.claim and "0.1" not in first.claim.split(" (W")[0]
+    # The mean of 0.1 to 0.35 is 0.225: 17.5 points below the 0.4 of random orders, and printed as 17 or 18.
+    assert re.search(r"have 1[78].?% of the effect less than those of random orders", first.claim)
     assert "1 text: explains" in first.against and "one (12 texts)" in first.against and "two" in first.against
     assert first.causes == ("sink on 2 of 12 texts; on the first: it rests on 'a'; look at value_norms",)
     p = stats.wilcoxon(np.linspace(0.1, 0.35, 12) - 0.4).pvalue

@@ -10,7 +10,6 @@ import torch
 from attnprobe import tables
 from attnprobe.comparison import compare
 from attnprobe.metrics import agreement
-from attnprobe.models import load
 from attnprobe.study import FOREIGN, METHOD, ORACLE, RANDOM_ORDER, REVERSED, Judged
 from tests import tiny
 
@@ -19,7 +18,7 @@ FEW = ["raw_attention", "leave_one_out", "input_x_gradient", "random_scores"]
 
 @pytest.fixture(scope="module")
 def asked():
-    model = load(tiny.build("bert", "sdpa", scale=2.0))
+    model = tiny.loaded("bert", "sdpa", scale=2.0)
     examples = [model.example(tiny.IDS), model.example(tiny.IDS[3:])]
 
     def ask(**options):

@@ -29,7 +29,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def model():
-    return load(tiny.build("bert", "sdpa", scale=2.0))
+    return tiny.loaded("bert", "sdpa", scale=2.0)
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from attnprobe import Target, attribute, compare, load
+from attnprobe import Target, attribute, compare
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return load(tiny.build("gpt2", "sdpa", scale=2.0))
+    return tiny.loaded("gpt2", "sdpa", scale=2.0)
 
 
 def noise_before(position):
@@ -30,7 +30,7 @@ def test_tokens_behind_the_explained_position_of_a_causal_model_are_no_units(gpt
 
 
 def test_a_masked_model_may_see_tokens_on_both_sides():
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     assert model.resolve(model.example(tiny.IDS), Target(label=0)).last_seen is None
 
 

@@ -31,3 +31,33 @@ def test_a_page_opens_on_the_head_of_its_address_and_names_the_one_chosen(browse
     assert page.evaluate("location.hash") == "#head=0.1"
     go(page, "head=1.0")
     assert shown(page, "#viewer") == "Layer 1, head 0"
+
+
+def test_a_view_in_the_address_is_the_view_that_opens(browser, full, tmp_path):
+    path = full.save(tmp_path / "view.html")
+    said = "head=1.0&by=entropy&scale=effect&colour=head&special=shares&below=0.05&columns=two&large=yes"
+    page = browser.open(path, at=said, ready="#viewer[data-ready=yes]")
+    state = page.locator("#viewer").evaluate("element => element.attnprobe.state")
+    wanted = {"show": "entropy", "measure": "effect", "full": "head", "special": "shares", "threshold": 0.05}
+    assert {name: state[name] for name in wanted} == wanted and (state["columns"], state["large"]) == ("two", True)
+    assert page.locator("#viewer .large").get_attribute("aria-pressed") == "true"
+    page.locator("#viewer .ov button[data-l='0'][data-h='0']").click()
+    assert page.evaluate("location.hash") == "#" + said.replace("head=1.0", "head=0.0")
+    go(page, "head=1.0&by=maps&below=0")
+    assert page.locator("#viewer").evaluate("element => element.attnprobe.state.show") == "maps"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["by=no_score", "scale=weights", "colour=contrast&scale=effect", "special=", "below=7", "below=0.0", "&&=&%"],
+)
+def test_what_an_address_says_that_does_not_exist_is_passed_over(browser, full, tmp_path, broken):
+    path = full.save(tmp_path / "view.html")
+    state = "element => element.attnprobe.state"
+    plain = browser.open(path, at="head=1.0", ready="#viewer[data-ready=yes]").locator("#viewer").evaluate(state)
+    page = browser.open(path, at=f"head=1.0&{broken}", ready="#viewer[data-ready=yes]")
+    found = page.locator("#viewer").evaluate(state)
+    assert {k: v for k, v in found.items() if k not in ("measure", "full")} == {
+        k: v for k, v in plain.items() if k not in ("measure", "full")
+    }
+    assert found["full"] == plain["full"] and found["measure"] in ("weight", "effect")

@@ -132,7 +132,7 @@ def test_hostile_tokens_show_as_themselves(browser, hostile, tmp_path):
         page.evaluate(f"document.getElementById('viewer').attnprobe.state.q = {row}")
         page.locator(".ov button").nth(row).click()
     assert page.locator(".mnow b").first.text_content() in (*HOSTILE, "␣a⏎")
-    assert page.locator("script").count() == 2 and "alert(1)" not in page.title()
+    assert page.locator("script").count() == 3 and "alert(1)" not in page.title()
 
 
 def test_two_viewers_on_one_page_do_not_mix(browser, full, hostile, tmp_path):
@@ -152,7 +152,7 @@ def test_two_viewers_on_one_page_do_not_mix(browser, full, hostile, tmp_path):
 
 
 def test_two_mounted_in_one_document_do_not_mix(browser, full, tmp_path):
-    html = full.html.replace('<div id="viewer"></div>', '<div id="viewer"></div><div id="other"></div>').replace(
+    html = full.html.replace('<div id="viewer">', '<div id="other"></div><div id="viewer">').replace(
         "</body>",
         '<script>attnprobe_viewer.mount(document.getElementById("other"), '
         'JSON.parse(document.getElementById("data").textContent))</script></body>',

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from attnprobe import load, profile
+from attnprobe import profile
 from attnprobe.cli.places import check_folder, check_place
 from attnprobe.errors import InputError
 from attnprobe.placing import check_takes_files, made
@@ -13,12 +13,12 @@ from tests import tiny
 
 
 def capture_of_ids(folder):
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     return model.capture(model.example(tiny.IDS)).save(folder)
 
 
 def profile_of_ids(folder):
-    model = load(tiny.build("bert"))
+    model = tiny.loaded("bert")
     return profile(model, [model.example(tiny.IDS)], ["entropy"], []).save(folder)
 
 

@@ -15,7 +15,7 @@ from tests import tiny
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "sdpa"))
+    return tiny.loaded("bert", "sdpa")
 
 
 def again(capture, folder):
@@ -23,7 +23,7 @@ def again(capture, folder):
 
 
 def test_notes_come_back_as_they_were_so_that_an_answer_can_be_explained_again(tmp_path):
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     capture = model.capture(tiny.example(model, "t5"))
     loaded = again(capture, tmp_path)
     assert loaded.example.notes == capture.example.notes and isinstance(loaded.example.notes["answer_ids"], tuple)
@@ -44,7 +44,7 @@ def test_a_note_that_json_cannot_hold_is_left_out_with_a_warning(bert, tmp_path)
 
 
 def test_a_loaded_site_knows_its_normalizer_but_refuses_to_normalise(tmp_path):
-    model = load(tiny.build("gpt_oss"))
+    model = tiny.loaded("gpt_oss")
     capture = model.capture(model.example(tiny.IDS), keep=Keep.of("weights", "scores", "value", "z"))
     site, loaded = capture.sites[0], again(capture, tmp_path).sites[0]
     assert loaded.normalizer.row_sum == site.normalizer.row_sum == "at_most_one"

@@ -13,7 +13,7 @@ from tests import tiny
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "sdpa"))
+    return tiny.loaded("bert", "sdpa")
 
 
 @pytest.mark.parametrize("given", [0, np.int64(0), np.uint8(0), torch.tensor(0), "LABEL_0", "0", Target(label=0)])
@@ -26,7 +26,7 @@ def test_a_label_may_be_a_name_or_any_whole_number(bert, given):
 
 @pytest.mark.parametrize("given", [1, np.int64(1), "LABEL_1"])
 def test_an_encoder_decoder_takes_a_label_as_well(given):
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     example = model.example(tiny.IDS, answer=[4, 5, 6])
     if isinstance(given, str):
         with pytest.raises(InputError, match="without a tokenizer a label is a number"):
@@ -78,7 +78,7 @@ def test_one_number_has_no_probability(scale):
 
 @pytest.mark.parametrize("scale", ["logit", "log_probability", "probability"])
 def test_a_whole_answer_is_explained_on_the_scale_asked_for(scale):
-    model = load(tiny.build("t5"))
+    model = tiny.loaded("t5")
     example = model.example(tiny.IDS, answer=[4, 5, 6])
     target, logits = model.resolve(example, Target(scale=scale)), model.capture(example).logits
     log = sum(logits[0, i].log_softmax(-1)[t] for i, t in enumerate([4, 5, 6]))

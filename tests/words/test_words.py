@@ -18,7 +18,7 @@ from tests import tiny
 
 @pytest.fixture(scope="module")
 def bert():
-    return load(tiny.build("bert", "sdpa"))
+    return tiny.loaded("bert", "sdpa")
 
 
 class TestRegistry:
@@ -91,7 +91,7 @@ class TestTarget:
         )
 
     def test_a_causal_model_answers_at_its_last_token(self):
-        model = load(tiny.build("gpt2"))
+        model = tiny.loaded("gpt2")
         target = model.resolve(model.example(tiny.IDS))
         assert target.position == len(tiny.IDS) - 1
         assert model.resolve(model.example(tiny.IDS), Target(position=-3)).position == len(tiny.IDS) - 3

@@ -164,7 +164,7 @@ def find_causes(
         target.description,
         tuple(e.operator for e in case.effects),
         seed,
-        {"n_orders": n_orders},
+        {"n_orders": case.effects[0].n_orders},
         meter.forward,
         meter.backward,
         meter.seconds,

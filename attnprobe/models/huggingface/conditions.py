@@ -6,15 +6,17 @@ What can be seen through is not refused: code that torch.compile made runs as it
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 
 from attnprobe.errors import CaptureError
+from attnprobe.models.modes import parts_of
 
 # Attention as the operators beneath torch's functions, which no route of ours is asked for.
 IN_A_GRAPH = re.compile(r"aten(::|\.)_?(safe_)?(softmax|scaled_dot_product)")
@@ -97,16 +99,39 @@ CONDITIONS = (
 )
 
 
+# Classes whose parts are looked at closely; of others only what a part carries itself can be in the way.
+SUSPECTS = (
+    "CheckpointWrapper",
+    "FullyShardedDataParallel",
+    "FSDPModule",
+    "DataParallel",
+    "ScriptModule",
+    "GraphModule",
+)
+
+
 def check_conditions(module: nn.Module) -> None:
     """Raise if the weights of a pass that begins now could not be shown, or not as the model uses them.
 
     Errors: `CaptureError` with the part, what it is, and what to do.
     """
-    for path, part in module.named_modules():
-        for condition in CONDITIONS:
-            if condition.holds(part):
-                named = f"'{path}' ({type(part).__name__})" if path else f"the model ({type(part).__name__})"
-                raise CaptureError(f"{named} {condition.sentence}")
+    for part in parts_of(module):
+        # This runs before every pass: parts of plain classes cost a look-up each.
+        if part.training or "_tp_size" in part.__dict__ or _suspect(type(part)):  # type: ignore[arg-type]
+            _check(module, part)
+
+
+@lru_cache(maxsize=4096)
+def _suspect(kind: Hashable) -> bool:
+    return any(cls.__name__ in SUSPECTS for cls in getattr(kind, "__mro__", ()))
+
+
+def _check(module: nn.Module, part: nn.Module) -> None:
+    for condition in CONDITIONS:
+        if condition.holds(part):
+            path = next(path for path, one in module.named_modules() if one is part)
+            named = f"'{path}' ({type(part).__name__})" if path else f"the model ({type(part).__name__})"
+            raise CaptureError(f"{named} {condition.sentence}")
 
 
 @dataclass

@@ -131,6 +131,9 @@ def _attend(
             return kernel(module, query, key, value, attention_mask, **options)
         if module.training and options.get("dropout", 0.0) > 0:
             raise CaptureError(f"{place}: in training mode the weights are after dropout; call model.eval()")
+        scaled = tape.scaled(place, query.shape[1], value)
+        if scaled is not None:
+            return kernel(module, query, key, scaled, attention_mask, **options)
         mask = attention_mask if kernel is eager else additive_mask(module, query, key, attention_mask, options)
         numerics = NUMERICS[tape.numerics]
         if kernel is not eager and query.dtype in HALF:

@@ -49,7 +49,12 @@ def patch_vectors(model: "HuggingFaceModel", example: Example) -> Float[Tensor, 
 
 
 def patch_fillers(model: "HuggingFaceModel", example: Example) -> dict[str, Tensor]:
-    """A patch of nothing but 0, the mean colour of most image processors ("mask"), and the vector "zero"."""
+    """A patch of nothing but 0, the mean colour of most image processors ("mask"), and the vector "zero".
+
+    There is no "mean" beside it, since it would be the same vector: a projection is linear, so that the mean vector of
+    all patches is that of the mean patch, which is 0 where a processor subtracts the mean of the pictures it was made
+    for. Where one subtracts 0.5 instead, what that mean is stands nowhere in the model.
+    """
     blank = {n: torch.zeros_like(v) if n == "pixel_values" else v for n, v in example.inputs.items()}
     vector = patch_vectors(model, replace(example, inputs=blank))[-1]
     return {"mask": vector, "zero": torch.zeros_like(vector)}

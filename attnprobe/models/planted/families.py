@@ -65,10 +65,18 @@ class Variant:
         return self.made.example.n_tokens
 
 
-def variant(family: str, number: int, *, boundary: bool = False, n_words: int = N_WORDS) -> Variant:
+def variant(
+    family: str,
+    number: int,
+    *,
+    boundary: bool = False,
+    n_words: int = N_WORDS,
+    lengths: tuple[int, int] = (SHORTEST, LONGEST),
+) -> Variant:
     """A member of a family by its number: the same number gives the same variant.
 
-    n_words: of the vocabulary that the mean embedding is taken over; 0 for the words of the inputs alone.
+    n_words: of the vocabulary that the mean embedding is taken over; 0 for the words of the inputs alone. lengths: the
+    fewest and the most tokens.
 
     Errors: `InputError` for a family that does not exist, or a draw without what was asked for.
 
@@ -83,7 +91,7 @@ def variant(family: str, number: int, *, boundary: bool = False, n_words: int = 
     key = [list(FAMILIES).index(family), number, int(boundary)]
     draw = np.random.default_rng(key)
     for _ in range(MOST_DRAWS):
-        stage = Stage(draw, int(draw.integers(SHORTEST, LONGEST + 1)), boundary)
+        stage = Stage(draw, int(draw.integers(lengths[0], lengths[1] + 1)), boundary)
         scene = FAMILIES[family](stage)
         found = _made(family, number, scene, int(draw.integers(2**31)), boundary, n_words)
         if _as_claimed(found):

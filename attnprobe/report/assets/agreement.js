@@ -16,7 +16,7 @@ function matrix() {
   $("mx").innerHTML = h + "</tbody></table>";
 }
 function cell(a, b, t, below) {
-  if (t[0] == null) return below ? '<td class="none" title="one of the two gives all tokens the same score, or failed"><small>none</small></td>' : "<td></td>";
+  if (t[0] == null) return below ? '<td class="none" title="one of the two gives all ' + NOUN.tokens + ' the same score, or failed"><small>none</small></td>' : "<td></td>";
   var known = t[1] != null, open = known && t[1] <= 0 && t[2] >= 0;
   if (below) {
     return '<td class="c s' + (t[0] < 0 ? " m" : "") + (open ? " open" : "") + '" style="--v:' + Math.abs(t[0]).toFixed(2) + '" title="' + esc(INFO[a].label + " and " + INFO[b].label + ": " + sgn(t[0], 2) + (known ? ", " + sgn(t[1], 2) + " to " + sgn(t[2], 2) : "")) + '"><b>' + sgn(t[0], 2) + "</b>" +

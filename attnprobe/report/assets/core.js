@@ -1,5 +1,7 @@
 /* What all parts share: the data, the chosen text, numbers, shapes, the note beside a token, the theme. */
 var D = JSON.parse(document.getElementById("data").textContent);
+/* What is explained, a unit of it, and what readers call that: text, token, word; or picture, patch. */
+var NOUN = D.noun, capital = function (s) { return s[0].toUpperCase() + s.slice(1); };
 var M = D.order, INFO = D.methods, now = 0, listeners = [];
 var $ = function (id) { return document.getElementById(id); };
 var all = function (query, from) { return Array.prototype.slice.call((from || document).querySelectorAll(query)); };

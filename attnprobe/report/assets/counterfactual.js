@@ -2,7 +2,7 @@
 var CF = $("counterfactual-data") && JSON.parse($("counterfactual-data").textContent), cfAt = null;
 function cfStrip() {
   var t = text(), f = CF.texts[now], box = $("cfstrip");
-  if (!f) { box.innerHTML = '<p class="note">No other attention could be looked for on this text; the reason is under Methods.</p>'; return; }
+  if (!f) { box.innerHTML = '<p class="note">No other attention could be looked for on this ' + NOUN.text + '; the reason is under Methods.</p>'; return; }
   var most = Math.max.apply(0, f.own.concat(f.other)) || 1, long = t.tokens.length > WORDS_AT_MOST;
   var top = function (row) { return topOf(row, 3).map(function (i) { return t.tokens[i] + " " + pc(row[i], 0); }).join(", "); };
   var label = isPicture(now) ? "" : ' role="img" aria-label="' + esc("The model’s own attention above each word: " + top(f.own) + ". Another attention below: " + top(f.other) + ".") + '"';
@@ -37,10 +37,10 @@ function cfNumbers() {
   };
   $("cfnums").hidden = !f;
   if (!f) return;
-  var value = sgn(f.value[1] - f.value[0], 3) + " " + esc(t.unit), what = t.answer ? "Probability of " + esc(t.answer) : "Probability";
+  var moved = fix(Math.abs(f.value[1] - f.value[0]), 3), value = +moved ? (f.value[1] < f.value[0] ? "fell" : "rose") + " by " + moved + " " + esc(t.unit) : "stayed", what = t.answer ? "Probability of " + esc(t.answer) : "Probability";
   $("cfnums").innerHTML = cell("How far was attention moved?", pc(f.moved, 0), "of the weight is on other " + CF.word, "Jensen-Shannon divergence " + f.jsd.toFixed(2) + ", of at most " + CF.jsd_most.toFixed(2) + ".") +
     (p[0] == null ? cell("How far did the answer move?", sgn(f.value[1] - f.value[0], 3), esc(t.unit), "From " + sgn(f.value[0], 3) + " to " + sgn(f.value[1], 3) + ".")
-      : cell("How far did the answer move?", sgn(100 * (p[1] - p[0]), 1), "points", what + ": from " + pc(p[0]) + " to " + pc(p[1]) + "; the explained number moved by " + value + (f.kept ? "." : ", and the decision changed.")));
+      : cell("How far did the answer move?", sgn(100 * (p[1] - p[0]), 1), "points", what + ": from " + pc(p[0]) + " to " + pc(p[1]) + "; the explained number " + value + (f.kept ? "." : ", and the decision changed.")));
 }
 /* A dot a text: across how far attention was moved, up how far the answer was. */
 function cfPlot() {
@@ -51,11 +51,11 @@ function cfPlot() {
   var h = [0, 0.25, 0.5, 0.75, 1].map(function (v) { return '<path d="M' + X(v) + " " + T + "V" + (H - B) + '" stroke="var(--hair)"/><text x="' + X(v) + '" y="' + (H - B + 17) + '" text-anchor="middle">' + 100 * v + "</text>"; }).join("") +
     [0, 0.5, 1].map(function (s) { return '<path d="M' + L + " " + Y(s * high) + "H" + (W - R) + '" stroke="var(--' + (s ? "hair" : "bandline") + ')"/><text x="' + (L - 7) + '" y="' + (Y(s * high) + 4) + '" text-anchor="end">' + (CF.outputs ? fix(100 * s * high, 1) : fix(s * high, 3)) + "</text>"; }).join("") +
     '<path d="M' + X(CF.least) + " " + T + "V" + (H - B) + '" stroke="var(--ink)" stroke-dasharray="2 3"/>' +
-    '<text x="' + (W - R) + '" y="' + (H - 4) + '" text-anchor="end">% of the weight on other ' + CF.word + '</text><text x="' + (L + 5) + '" y="' + (T + 11) + '">' + (CF.outputs ? "answer moved, % (total variation)" : "answer moved") + "</text>";
+    '<text x="' + (W - R) + '" y="' + (H - 4) + '" text-anchor="end">% of the weight on other ' + CF.word + '</text><text style="paint-order:stroke;stroke:var(--page);stroke-width:5px" x="' + (L + 5) + '" y="' + (T + 11) + '">' + (CF.outputs ? "answer moved, % (total variation)" : "answer moved") + "</text>";
   CF.texts.forEach(function (f, i) {
     if (f) h += '<circle data-i="' + i + '" cx="' + X(f.moved).toFixed(1) + '" cy="' + Y(f.answer).toFixed(1) + '" r="5" ' + (f.another ? 'fill="var(--bandline)"' : 'fill="var(--page)"') + ' stroke="var(--ink)" stroke-width="1.2"/>';
   });
-  box.innerHTML = '<svg viewBox="0 0 ' + W + " " + H + '" style="width:100%" tabindex="0" role="img" aria-label="' + esc($("h-counterfactual").textContent + ". Arrow keys go from text to text, enter opens one.") + '">' + h + '<g class="ring"></g></svg>';
+  box.innerHTML = '<svg viewBox="0 0 ' + W + " " + H + '" style="width:100%" tabindex="0" role="img" aria-label="' + esc($("h-counterfactual").textContent + ". Arrow keys go from " + NOUN.text + " to " + NOUN.text + ", enter opens one.") + '">' + h + '<g class="ring"></g></svg>';
   cfMark(null);
 }
 function cfMark(index) {
@@ -63,7 +63,7 @@ function cfMark(index) {
   cfAt = at;
   if (!box) return;
   box.querySelector(".ring").innerHTML = dot ? '<circle cx="' + dot.getAttribute("cx") + '" cy="' + dot.getAttribute("cy") + '" r="9" fill="none" stroke="var(--focus)" stroke-width="2"/>' : "";
-  $("cfnow").innerHTML = "Text " + (at + 1) + (f ? ", " + pc(f.moved, 0) + " of the weight on other " + CF.word + ", the answer moved by " + (CF.outputs ? pc(f.answer, 2) : fix(f.answer, 3)) : ", not measured") + ": <bdi>" + esc(D.texts[at].title) + "</bdi>";
+  $("cfnow").innerHTML = capital(NOUN.text) + " " + (at + 1) + (f ? ", " + pc(f.moved, 0) + " of the weight on other " + CF.word + ", the answer moved by " + (CF.outputs ? pc(f.answer, 2) : fix(f.answer, 3)) : ", not measured") + ": <bdi>" + esc(D.texts[at].title) + "</bdi>";
 }
 function cfStep(step) {
   var order = CF.texts.map(function (f, i) { return i; }).filter(function (i) { return CF.texts[i]; });

@@ -37,8 +37,8 @@ function curveFigure(f, m, axes) {
   var random = K.random && area["random orders"], best = K.best && area["best order"];
   return "<figure><h3>" + glyph(m) + esc(f.short ? INFO[m].short : INFO[m].label) + "</h3><figcaption>mean <b>" + area[m] + "</b>" +
     (random ? ", random " + random : "") + (best && !f.short ? ", best " + best : "") + '</figcaption><svg style="max-width:' + f.W * 1.25 + 'px" viewBox="0 0 ' + f.W + " " + f.H +
-    '" tabindex="0" role="img" data-m="' + M.indexOf(m) + '" aria-label="' + esc(INFO[m].label) + ": " + (kind === "removed" ? "with its top tokens taken away" : "with only its top tokens left") +
-    ", from " + curveSay(line.mean[0]) + " to " + curveSay(line.mean[mid]) + " at 20 % of the tokens. Mean height " + area[m] + (random ? "; random orders " + random : "") + (best ? "; best order found " + best : "") +
+    '" tabindex="0" role="img" data-m="' + M.indexOf(m) + '" aria-label="' + esc(INFO[m].label) + ": " + (kind === "removed" ? "with its top " + NOUN.tokens + " taken away" : "with only its top " + NOUN.tokens + " left") +
+    ", from " + curveSay(line.mean[0]) + " to " + curveSay(line.mean[mid]) + " at 20 % of the " + NOUN.tokens + ". Mean height " + area[m] + (random ? "; random orders " + random : "") + (best ? "; best order found " + best : "") +
     '. Arrow keys step through the curve.">' + axes + '<path class="rb" d="' + curveArea(f, K.random) + '" fill="var(--band)" opacity=".85"/>' +
     (K.random ? '<path d="' + curvePath(f, K.random.mean) + '" fill="none" stroke="var(--bandline)"/>' : "") +
     (K.best ? '<path class="ob" d="' + curveArea(f, K.best) + '" fill="var(--ink)" opacity=".05"/><path d="' + curvePath(f, K.best.mean) + '" fill="none" stroke="var(--ink)" stroke-width="1.5" stroke-dasharray="1.5 3" stroke-linecap="round"/>' : "") +
@@ -51,7 +51,7 @@ function curves() {
   var ms = shownMethods().filter(function (m) { return K.methods[m]; }), f = curveFrame(box, ms.length), axes = curveAxes(f);
   box.innerHTML = ms.map(function (m) { return curveFigure(f, m, axes); }).join("");
   box.frame = f;
-  $("better").textContent = "Above each curve: its mean height, " + (kind === "removed" ? "lower is better: the answer falls sooner" : "higher is better: the first tokens keep more of the answer") + ".";
+  $("better").textContent = "Above each curve: its mean height, " + (kind === "removed" ? "lower is better: the answer falls sooner" : "higher is better: the first " + NOUN.tokens + " keep more of the answer") + ".";
   curveKey(K);
   curveAt(null);
 }
@@ -73,8 +73,8 @@ function curveAt(j, m) {
       '" style="fill:var(--ink);font-size:13px;font-weight:600;paint-order:stroke;stroke:var(--page);stroke-width:4px">' + curveSay(v) + "</text>";
   });
   $("dnow").textContent = j == null
-    ? "Across: share of the tokens " + what + ", in %. Up: " + (C.probability ? "probability of the explained answer, in %." : "the explained number.") + " Point at a curve, or focus it and use the arrow keys."
-    : Math.round(100 * C.shares[j]) + NB + "% of the tokens " + what + (m ? "; " + INFO[m].label + ": " + curveSay(K.methods[m].mean[j]) : "") +
+    ? "Across: share of the " + NOUN.tokens + " " + what + ", in %. Up: " + (C.probability ? "probability of the explained answer, in %." : "the explained number.") + " Point at a curve, or focus it and use the arrow keys."
+    : Math.round(100 * C.shares[j]) + NB + "% of the " + NOUN.tokens + " " + what + (m ? "; " + INFO[m].label + ": " + curveSay(K.methods[m].mean[j]) : "") +
       (K.random ? ". Random orders: " + curveSay(K.random.mean[j]) : "") + (K.best ? ". Best order found: " + curveSay(K.best.mean[j]) : "") + ".";
 }
 function curveNearest(e, svg) {

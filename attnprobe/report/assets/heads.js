@@ -21,9 +21,9 @@ function drawHeads() {
   var sharpest = headsTitle();
   $("toc-heads").textContent = $("h-heads").textContent;
   $("attention").hidden = !there;
-  $("hdek").textContent = t.no_maps || "Spread 0: each token looks at one token; 1: at all alike. Layers and heads are numbered from 0, as in the code. A map shows where a head reads; it does not show what the answer depends on.";
+  $("hdek").textContent = t.no_maps || "Spread 0: each " + NOUN.token + " looks at one " + NOUN.token + "; 1: at all alike. Layers and heads are numbered from 0, as in the code. A map shows where a head reads; it does not show what the answer depends on.";
   if (!there) return;
   if (attention) attention.show(t.stacks);
-  else attention = window.attnprobe_viewer.mount($("attention"), t.stacks, { score_facts: D.head_scores, at: linkedHead(), first: sharpest, chosen: function (hash) { try { history.replaceState(history.state, "", hash); } catch (e) { return; } } });
+  else attention = window.attnprobe_viewer.mount($("attention"), t.stacks, { score_facts: D.head_scores, at: linkedHead(), hash: location.hash, first: sharpest, chosen: function (hash) { address({ head: hash.slice(1) }); } });
 }
 function startHeads() { listeners.push(drawHeads); }

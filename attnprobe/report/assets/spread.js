@@ -1,6 +1,6 @@
 /* All texts at a glance: a dot a text, a row a method; one text is followed through all rows. */
 var spreadMetric = 0, spreadRows = [], spreadAt = null;
-function spreadText(v) { return v == null ? "–" : sgn(D.spread.factor * v, D.spread.digits); }
+function spreadText(v) { return v == null ? "–" : (D.spread.metrics[spreadMetric].sign ? sgn : fix)(D.spread.factor * v, D.spread.digits); }
 /* Places of the dots of one row: beside one another where they would lie on one another. */
 function swarm(values, X, r, half) {
   var bins = {}, found = values.map(function (v, i) {
@@ -51,7 +51,7 @@ function spreadPlot() {
   spreadMark(null);
 }
 function spreadLabel(F) {
-  return F.name + " of " + D.texts.length + " texts. Middle text: " + spreadRows.map(function (row) { return row.label + " " + spreadText(median(row.values)); }).join(", ") + ". Arrow keys go from text to text, enter opens one.";
+  return F.name + " of " + D.texts.length + " " + NOUN.texts + ". Middle " + NOUN.text + ": " + spreadRows.map(function (row) { return row.label + " " + spreadText(median(row.values)); }).join(", ") + ". Arrow keys go from " + NOUN.text + " to " + NOUN.text + ", enter opens one.";
 }
 /* One text in all rows; null: the text that is open. */
 function spreadMark(index) {
@@ -64,7 +64,7 @@ function spreadMark(index) {
     h += '<circle cx="' + d.x.toFixed(1) + '" cy="' + (row.y + d.y).toFixed(1) + '" r="5" fill="none" stroke="var(--focus)" stroke-width="2"/>';
   });
   $("spreadbox").querySelector(".chosen").innerHTML = (index == null ? "" : '<path d="' + line + '" fill="none" stroke="var(--focus)" stroke-opacity=".45"/>') + h;
-  $("spnow").innerHTML = "Text " + (at + 1) + ": <bdi>" + esc(D.texts[at].title) + "</bdi>" + (index == null ? "" : ". " + spreadRows.map(function (row) { return esc(row.label) + " " + spreadText(row.values[at]); }).join(", "));
+  $("spnow").innerHTML = capital(NOUN.text) + " " + (at + 1) + ": <bdi>" + esc(D.texts[at].title) + "</bdi>" + (index == null ? "" : ". " + spreadRows.map(function (row) { return esc(row.label) + " " + spreadText(row.values[at]); }).join(", "));
 }
 function spreadNearest(e, svg) {
   var b = svg.getBoundingClientRect(), k = svg.viewBox.baseVal.width / b.width, x = (e.clientX - b.left) * k, y = (e.clientY - b.top) * k, best = null, least = 400;

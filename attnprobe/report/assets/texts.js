@@ -132,7 +132,7 @@ function legend() {
     '</div><div style="max-width:33em">% of the row’s total size. Colour grows with the square root, so small values stay visible. Top row: how many ranks the methods lie apart on a token, times its largest share under any of them. Solid: the three highest.</div>';
 }
 function values() {
-  var t = text(), ms = methodsOf(t), h = "<thead><tr><th scope=\"col\">Token</th>";
+  var t = text(), ms = methodsOf(t), h = "<thead><tr><th scope=\"col\">" + capital(NOUN.token) + "</th>";
   ms.forEach(function (m) { h += '<th scope="col" class="r">' + esc(INFO[m].label) + "</th>"; });
   h += "</tr></thead><tbody>";
   t.tokens.forEach(function (w, i) {
@@ -142,7 +142,7 @@ function values() {
     }).join("") + "</tr>";
   });
   $("vals").innerHTML = h + "</tbody>";
-  $("valsof").innerHTML = (D.texts.length > 1 ? "Text " + (now + 1) + ": <bdi>" + esc(t.title) + "</bdi>. " : "") + "Scores as each method gives them, in a unit of its own: its formula is under Methods.";
+  $("valsof").innerHTML = (D.texts.length > 1 ? capital(NOUN.text) + " " + (now + 1) + ": <bdi>" + esc(t.title) + "</bdi>. " : "") + "Scores as each method gives them, in a unit of its own: its formula is under Methods.";
 }
 function startTexts() {
   var box = $("rows");

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from attnprobe.appearance import MINUS, look, percent, scientific
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
-from attnprobe.finding import findings
 from attnprobe.judgement.rule import VERDICTS
 from attnprobe.report.claims import top
+from attnprobe.report.nouns import nouns, told
 from attnprobe.report.scores import unit_of
 from attnprobe.verdict_tables import BETWEEN
 from attnprobe.wording import spaced
@@ -53,8 +53,10 @@ def digest(comparison: Comparison) -> Digest:
     blocks = [_verdicts(comparison), *_faithfulness(comparison), _agreement(comparison)]
     blocks += [_costs(comparison), _failures(comparison)]
     # What is said of each map stands in the table of verdicts.
-    claims = tuple(found.claim for found in findings(comparison) if found.topic != "explanation")
-    return Digest(claim, first["scope"], claims, tuple(block for block in blocks if block is not None and block.rows))
+    claims = tuple(found.claim for found in told(comparison) if found.topic != "explanation")
+    said = nouns(comparison).said
+    made = tuple(replace(block, note=said(block.note)) for block in blocks if block is not None and block.rows)
+    return Digest(claim, first["scope"], claims, made)
 
 
 def shown(value: float, *, sign: bool = False) -> str:

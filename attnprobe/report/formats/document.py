@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from attnprobe.comparison import Comparison
-from attnprobe.finding import findings
 from attnprobe.report.claims import top
 from attnprobe.report.formats.tabular import every_table, records
 from attnprobe.report.making import model_name, without_paths
+from attnprobe.report.nouns import told
 
 SCHEMA = "attnprobe.comparison/1"
 
@@ -31,7 +31,7 @@ def document(
         "claim": " ".join(part for part in (first["headline"].rstrip(".") + ".", first["lede"]) if part),
         "scope": first["scope"],
         "summary": list(summary),
-        "findings": [_finding(found) for found in findings(comparison)],
+        "findings": [_finding(found) for found in told(comparison)],
         "model": _plain({**comparison.model, "name": model_name(comparison)}),
         "settings": _plain(asdict(comparison.settings)),
         "provenance": {

@@ -8,6 +8,7 @@ from attnprobe.errors import InputError, nearest
 from attnprobe.report.data import EXTRA, TABLE_NAMES
 from attnprobe.report.formats.digest import Block, digest
 from attnprobe.report.making import lines, model_name, operator, stacks_in_words, versions, without_paths
+from attnprobe.report.nouns import nouns
 from attnprobe.report.texts import title
 from attnprobe.report.tokens import visible
 
@@ -57,23 +58,24 @@ def _table(block: Block) -> str:
 
 
 def _explained(comparison: Comparison) -> Iterator[str]:
-    studies = comparison.studies
-    yield f"{escaped(model_name(comparison))}, {escaped(stacks_in_words(comparison))}; {_count(len(studies), 'text')}."
+    studies, noun = comparison.studies, nouns(comparison)
+    of = noun.text if len(studies) == 1 else noun.texts
+    yield f"{escaped(model_name(comparison))}, {escaped(stacks_in_words(comparison))}; {len(studies)} {of}."
     rows = tuple(
         (str(number), title(study), str(study.target.predicted_name), study.target.description)
         for number, study in enumerate(studies[:MOST_TEXTS], 1)
     )
-    yield _table(Block("", "", ("", "text", "predicted", "explained"), rows, frozenset({1, 2, 3})))
+    yield _table(Block("", "", ("", noun.text, "predicted", "explained"), rows, frozenset({1, 2, 3})))
     if len(studies) > MOST_TEXTS:
         yield f"… and {len(studies) - MOST_TEXTS} more."
 
 
 def _made(comparison: Comparison, command: str) -> Iterator[str]:
-    settings = comparison.settings
-    removed = "; ".join(f"`{name}`: a removed token {operator(name)}" for name in settings.operators)
+    settings, noun = comparison.settings, nouns(comparison)
+    removed = "; ".join(f"`{name}`: a removed {noun.token} {operator(name, noun)}" for name in settings.operators)
     yield (
-        f"Seed {settings.seed}; {settings.n_random} random orders a text; {settings.n_resamples} resamples. {removed}. "
-        f"Versions: {escaped(versions(comparison))}."
+        f"Seed {settings.seed}; {settings.n_random} random orders a {noun.text}; {settings.n_resamples} resamples. "
+        f"{removed}. Versions: {escaped(versions(comparison))}."
     )
     passed = int(comparison.checks.passed.sum()) if len(comparison.checks) else 0
     yield f"Checks of the captured attention: {passed} of {len(comparison.checks)} passed."

@@ -29,11 +29,11 @@ function drawArcs(V) {
   var self = found.count - list.length, drawn = list.slice(0, limit);
   V.arcs = { list: list, drawn: drawn, rows: rows, columns: columns, one: one, Q: Q, K: K, at: null };
   var n = Math.max(rows.list.length, columns.list.length), W = one ? 214 : 244, H = n * ARC_STEP + 6;
-  var label = "Arcs of layer " + l.layer + ", head " + headOf(V).head + ": the " + drawn.length + " strongest of " + list.length + ". Up and down go through the tokens.";
+  var label = "Arcs of layer " + l.layer + ", head " + headOf(V).head + ": the " + drawn.length + " strongest of " + list.length + ". Up and down go through the " + unitOf(V, "q", true) + ".";
   box.innerHTML = '<svg viewBox="0 0 ' + W + " " + H + '" width="' + W + '" role="img" tabindex="0" aria-label="' + esc(label) + '"><g class="paths"></g>' + arcWords(V.arcs, W) + "</svg>";
-  find(V, ".arcs").textContent = (one ? "Right: looks forward. Left: looks back. " : "Left: the token that looks. Right: the token looked at. ") +
+  find(V, ".arcs").textContent = (one ? "Right: looks forward. Left: looks back. " : "Left: the " + unitOf(V, "q") + " that looks. Right: the " + unitOf(V, "k") + " looked at. ") +
     (drawn.length < list.length ? "The " + drawn.length + " strongest of " + list.length + ", from " + told(V, Math.abs((drawn[drawn.length - 1] || [0, 0, 0])[2])) + "." : drawn.length ? "All " + drawn.length + "." : "None is left.") +
-    (self && one ? " A token’s look at itself has no arc." : "");
+    (self && one ? " A " + unitOf(V, "q") + "’s look at itself has no arc." : "");
   paths(V, drawn);
   wireArcs(V, box.firstChild);
 }

@@ -98,6 +98,8 @@ function shown(V) {
   });
   return { rows: rows, columns: columns, values: values, pooled: map.pooled, full: map.full };
 }
+/* What a row ("q") or a column ("k") is called; s: of several. */
+function unitOf(V, which, s) { return sideOf(V, layerOf(V), which).patches ? "patch" + (s ? "es" : "") : "token" + (s ? "s" : ""); }
 /* Names of the rows or columns that are shown: tokens, or the first and last of a block. */
 function namesOf(V, which, indices, size) {
   var names = sideOf(V, layerOf(V), which).names;

@@ -40,8 +40,8 @@ function drawMap(V) {
   pin(V, V.state.q, V.state.pinned ? V.state.k : -1);
 }
 function mapWords(V, l, map, full) {
-  var Q = sideOf(V, l, "q").names.length, K = sideOf(V, l, "k").names.length, words = "Row: the token that looks. Column: the token looked at.";
-  if (map.pooled) words += " Averaged over blocks, " + Q + " × " + K + " tokens in " + full.rows + " × " + full.columns + " squares" + (map.full ? "." : "; arcs show the largest weights of single tokens.");
+  var Q = sideOf(V, l, "q").names.length, K = sideOf(V, l, "k").names.length, words = "Row: the " + unitOf(V, "q") + " that looks. Column: the " + unitOf(V, "k") + " looked at.";
+  if (map.pooled) words += " Averaged over blocks, " + Q + " × " + K + " " + unitOf(V, "k", true) + " in " + full.rows + " × " + full.columns + " squares" + (map.full ? "." : "; arcs show the largest weights of single " + unitOf(V, "k", true) + ".");
   if (!map.pooled && V.state.special === "hidden") words += " Special tokens left out; the numbers are as they are, so that rows add up to less.";
   if (!map.pooled && V.state.special === "shares") words += MEASURES[V.state.measure].signed ? " Special tokens left out; effects are not stretched." : " Special tokens left out; what is left of each row is stretched to its sum.";
   return words;
@@ -75,7 +75,7 @@ function mark(V, q, k) {
   cur.setAttribute("x", at.LW + k * at.c);
   cur.setAttribute("y", at.TH + q * at.c);
   all(V, ".map text").forEach(function (x) { x.classList.toggle("on", x.dataset.q === String(q) || x.dataset.k === String(k)); });
-  var said = V.state.measure === "weight" ? " with " + pc(v) + (map.pooled ? " of its weight a token, on average" : " of its weight") : ": " + MEASURES[V.state.measure].told + " " + told(V, v);
+  var said = V.state.measure === "weight" ? " with " + pc(v) + (map.pooled ? " of its weight a " + unitOf(V, "k") + ", on average" : " of its weight") : ": " + MEASURES[V.state.measure].told + " " + told(V, v);
   find(V, ".mnow").innerHTML = "<b>" + tok(map.Q[q]) + "</b> looks at <b>" + tok(map.K[k]) + "</b>" + said;
 }
 /* A cell is shown: by the numbers of its tokens (or blocks). One that was chosen stays from head to head; what is

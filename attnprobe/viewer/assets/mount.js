@@ -15,9 +15,12 @@ function controls(V) {
     (special ? choice("special", "Special tokens", pick("special", [["shown", "Shown"], ["hidden", "Left out"], ["shares", "Left out, rows stretched"]])) : "") +
     '<label><span>Hide below</span><input type="range" min="0" max="10" step="1" value="' + V.state.cut + '" aria-label="Hide numbers below this share of full colour" data-cut><output>' + cutWords(V) + "</output></label>";
   all(V, "[data-set]").forEach(function (e) { e.onchange = function () { set(V, e.dataset.set, e.value); }; });
-  find(V, "[data-cut]").oninput = function () { st.cut = +this.value; st.threshold = CUTS[st.cut]; find(V, "output").textContent = cutWords(V); drawHead(V); };
+  find(V, "[data-cut]").oninput = function () { cutAt(V, +this.value); find(V, "output").textContent = cutWords(V); drawHead(V); tellAddress(V); };
 }
 var CUTS = [0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8];
+function cutAt(V, cut) { V.state.cut = cut; V.state.threshold = CUTS[cut]; }
+function enlarge(V, on) { V.state.large = on; find(V, ".large").setAttribute("aria-pressed", on); find(V, ".hg").classList.toggle("wide", on); }
+function inColumns(V, two) { V.state.columns = two ? "two" : "one"; find(V, ".cols").setAttribute("aria-pressed", two); }
 function cutWords(V) {
   if (!V.state.threshold) return "nothing";
   return V.state.measure === "weight" && V.state.full === "all" ? short(CUTS[V.state.cut]) : short(CUTS[V.state.cut]) + " of full colour";
@@ -30,6 +33,7 @@ function set(V, name, value) {
   if (name !== "special") { controls(V); overview(V); }
   drawHead(V);
   if (active && find(V, '[data-set="' + active + '"]')) find(V, '[data-set="' + active + '"]').focus();
+  tellAddress(V);
 }
 function drawHead(V) {
   drawMap(V);
@@ -75,6 +79,7 @@ function open(V, data) {
     if (V.coloured) st.full = full;
     if (first && (V.options.at || data.open)) goTo(V, V.options.at || data.open);
     else if (first && V.options.first) { goTo(V, V.options.first); V.picked = false; }
+    if (first) applied(V, V.options.hash);
     controls(V);
     redraw(V);
     V.host.dataset.ready = "yes";
@@ -98,18 +103,6 @@ function goTo(V, where) {
     V.state.head = j;
   }); });
 }
-/* #head=2.1: layer 2, head 1 of the first group; #head=1:2.1 of the second. Null where the address names none. */
-function headIn(hash) {
-  var found = /^#head=(?:(\d+):)?(\d+)\.(\d+)$/.exec(hash || "");
-  return found && [+(found[1] || 0), +found[2], +found[3]];
-}
-function hashOf(V) { return "#head=" + (V.state.stack ? V.state.stack + ":" : "") + layerOf(V).layer + "." + headOf(V).head; }
-/* On a page of its own the address names the head that is shown; a frame without an address goes without. */
-function linkHeads(V) {
-  V.options.at = headIn(location.hash);
-  V.options.chosen = function (hash) { try { history.replaceState(null, "", hash); } catch (error) { return; } };
-  addEventListener("hashchange", function () { var at = headIn(location.hash); if (at) V.host.attnprobe.go(at); });
-}
 function redraw(V) {
   theme(V);
   overview(V);
@@ -118,18 +111,19 @@ function redraw(V) {
 function mount(element, data, options) {
   var host = element.attachShadow ? element : null, V = { host: element, options: options || {}, state: { stack: 0, layer: 0, head: 0, show: "maps", measure: "weight", special: "shown", threshold: 0, cut: 0, full: "all", columns: "one", large: false, q: 0, k: -1 } };
   V.root = host.shadowRoot || host.attachShadow({ mode: "open" });
+  host.textContent = ""; /* what stands there where no script runs */
   V.root.innerHTML = "<style>" + STYLES + "</style>" + FRAME;
   startOverview(V);
   if (innerWidth <= 760) find(V, ".cardbox").open = false;
-  find(V, ".large").onclick = function () { V.state.large = !V.state.large; this.setAttribute("aria-pressed", V.state.large); find(V, ".hg").classList.toggle("wide", V.state.large); overview(V); };
-  find(V, ".cols").onclick = function () { V.state.columns = V.state.columns === "two" ? "one" : "two"; this.setAttribute("aria-pressed", V.state.columns === "two"); drawArcs(V); };
+  find(V, ".large").onclick = function () { enlarge(V, !V.state.large); overview(V); tellAddress(V); };
+  find(V, ".cols").onclick = function () { inColumns(V, V.state.columns !== "two"); drawArcs(V); tellAddress(V); };
   var again = function () { if (V.bytes) redraw(V); };
   matchMedia("(prefers-color-scheme:dark)").addEventListener("change", again);
   matchMedia("print").addEventListener("change", again);
   new MutationObserver(again).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   if (V.options.page) linkHeads(V);
   open(V, data);
-  element.attnprobe = { go: function (where) { V.options.at = where; if (V.data) { goTo(V, where); controls(V); redraw(V); } }, show: function (next) { open(V, next); return V.ready; }, redraw: again, state: V.state, weights: function (s, l, h) { return mapOf(V, V.data.stacks[s], V.data.stacks[s].layers[l], h, "weight"); },
+  element.attnprobe = { follow: function (hash) { follow(V, hash); }, show: function (next) { open(V, next); return V.ready; }, redraw: again, state: V.state, weights: function (s, l, h) { return mapOf(V, V.data.stacks[s], V.data.stacks[s].layers[l], h, "weight"); },
     colours: function (numbers, measure, most) { return numbers.map(colourOf(V, measure, { low: 0, most: most })); } };
   return element.attnprobe;
 }

@@ -64,7 +64,7 @@ function pick(V, l, h, focus) {
     if (on && focus) b.focus();
   });
   drawHead(V);
-  if (V.options.chosen) V.options.chosen(hashOf(V));
+  tellAddress(V);
 }
 function startOverview(V) {
   var box = find(V, ".ovbox");

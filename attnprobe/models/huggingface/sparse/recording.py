@@ -85,7 +85,7 @@ class Recorder:
         return [part.register_forward_pre_hook(begin), part.register_forward_hook(end, with_kwargs=True), *children]
 
     def _ended(self, open_run: _Open, args: tuple, kwargs: dict, output: Any) -> Any:
-        if not self.tape.wants_anything:  # to lay out costs n^2 a head
+        if not (self.tape.keep.anything or self.tape.all_edits()):  # to lay out costs n^2 a head
             self.tape.enter(open_run.module, cross=False, route="layout")
             return output
         children = dict(open_run.children)
