@@ -15,6 +15,8 @@ from attnprobe.models.model import Model
 from attnprobe.target import ResolvedTarget
 
 MOST_EXACT = 12
+# Orders of a text of up to `LONG` units, and of a longer one, where an order costs a pass a unit.
+N_ORDERS, N_ORDERS_LONG, LONG = 26, 16, 64
 
 
 def n_pairs(n_samples: int) -> int:
@@ -22,6 +24,11 @@ def n_pairs(n_samples: int) -> int:
     if n_samples < 3:
         raise InputError(f"n_samples is at least 3 orders (two orders and their reverses are run), got {n_samples}")
     return (n_samples + 1) // 2
+
+
+def orders_for(n: int, n_samples: int | None) -> int:
+    """How many orders n players get where none were asked for: 26, or 16 of more than 64."""
+    return n_samples if n_samples is not None else N_ORDERS if n <= LONG else N_ORDERS_LONG
 
 
 def passes_of_orders(n: int, n_samples: int) -> int:
@@ -64,7 +71,7 @@ def _key(kept: Tensor) -> bytes:
     formula="mean over random orders and their reverses of y(before j, j) − y(before j)",
     cost="K n F (K = n_samples)",
     signed=True,
-    passes=lambda size, o: (passes_of_orders(size.n_units, o["n_samples"]), 0),
+    passes=lambda size, o: (passes_of_orders(size.n_units, orders_for(size.n_units, o["n_samples"])), 0),
     lacks=LACKS,
 )
 def shapley_sampling(
@@ -72,19 +79,20 @@ def shapley_sampling(
     example: Example,
     target: ResolvedTarget,
     *,
-    n_samples: int = 26,
+    n_samples: int | None = None,
     operator: str | None = None,
     units: Units = "token",
     seed: int = 0,
 ) -> Scores:
     """Mean change of the target when a token is added in random order; target units; adds up to y − y(nothing).
 
-    n_samples: orders, rounded up to whole pairs of an order and its reverse, whose spread gives the standard error.
+    n_samples: orders, rounded up to whole pairs of an order and its reverse, whose spread gives the standard error
+    (None: 26, or 16 of more than 64 units).
     operator as in leave_one_out. units: what is added at once: each "token", "word" or "sentence".
     """
     game = Game.of(model, example, target, operator, units)
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randperm(game.n_players, generator=generator).tolist() for _ in range(n_pairs(n_samples))]
+    generator, n_orders = torch.Generator().manual_seed(seed), orders_for(game.n_players, n_samples)
+    drawn = [torch.randperm(game.n_players, generator=generator).tolist() for _ in range(n_pairs(n_orders))]
     values, error, ends = by_orders(game, drawn, "shapley_sampling")
     gap = gap_of("shapley_sampling", values, ends)
     return game.scores(values, error, residual=gap, orders=2 * len(drawn))

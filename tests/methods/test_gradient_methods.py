@@ -146,8 +146,9 @@ def test_saliency_and_its_reductions_are_autograds(bert):
 
 
 @pytest.mark.parametrize(("path", "part"), [("words", "word_embeddings"), ("embeddings", "")])
-def test_both_paths_of_integrated_gradients_are_captums_at_the_layer(bert, path, part):
-    model, example = bert
+def test_both_paths_of_integrated_gradients_are_captums_at_the_layer(path, part):
+    model = load(tiny.build("bert", scale=3.0).double())  # of its own: a word's vector is changed
+    example = model.example(tiny.IDS)
     bed = model.module.bert.embeddings
     layer, ids = bed.get_submodule(part), example.inputs["input_ids"]
     mean = bed.word_embeddings.weight.detach().mean(0)

@@ -11,7 +11,7 @@ from captum.attr import KernelShap
 from torch import nn
 
 from attnprobe.attention.multihead import MultiHeadAttention
-from attnprobe.attributing import attribute
+from attnprobe.attributing import attribute, passes
 from attnprobe.errors import InputError
 from attnprobe.methods.games import Game, all_coalitions, groups_of, sentences_of
 from attnprobe.methods.kernel_shap import fit, kernel, paired
@@ -201,6 +201,15 @@ def test_kernel_shap_refuses_too_few_samples():
     model, example = playing(tangled, "a b c d e f")
     with pytest.raises(InputError, match="at least twice the 6 units, got 8"):
         attribute(model, example, "kernel_shap", n_samples=8)
+
+
+@pytest.mark.parametrize(("n_tokens", "orders"), [(64, 26), (65, 16)])
+def test_a_long_text_gets_fewer_orders_and_says_how_many_it_takes_before(n_tokens: int, orders: int):
+    made = planted("P1", n_tokens=n_tokens)
+    found = attribute(made.model, made.example, "shapley_sampling")
+    told = passes(made.model, made.example, "shapley_sampling").forward
+    assert found.used["orders"] == orders and told == orders * (n_tokens - 1) + 2
+    assert torch.allclose(found.scores, made.truth.to(found.scores), atol=1e-6)
 
 
 @pytest.mark.parametrize(("method", "n_samples"), [("shapley_sampling", 20), ("kernel_shap", 40), ("owen", 10)])
