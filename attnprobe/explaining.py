@@ -9,7 +9,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.judged_tables import RANDOM
 from attnprobe.significance import WILCOXON
 from attnprobe.verdict_tables import BETWEEN
-from attnprobe.wording import Finding, Verdict, named, scope, signed
+from attnprobe.wording import Finding, Verdict, named, of_tokens, scope, signed
 
 HALF = 0.5
 ALPHA = 0.05
@@ -41,7 +41,7 @@ def _of_one(methods: Sequence[str], rows: pd.DataFrame) -> Finding:
         "misleads": f"{name} mislead{s} on this prediction",
         "undecided": f"Whether {name} explain{s} this prediction is undecided",
     }[verdict]
-    reason = str(row.reason).rstrip(".")
+    reason = of_tokens(str(row.reason).rstrip("."))
     claim = f"{claim[0].upper()}{claim[1:]}" + (f": {reason}." if reason else ".")
     return Finding("explanation", claim, verdict, rows, _said(rows.against), _said(rows.causes))
 
@@ -68,13 +68,13 @@ def _share(shares: pd.DataFrame, kind: str, word: str) -> str:
 
 
 def _beside(shares: pd.DataFrame) -> str:
-    """How much of the effect its first units have, beside random orders, where there are enough texts for a test."""
+    """How much of the effect its first tokens have, beside random orders, where there are enough texts for a test."""
     row = shares.iloc[0]
     if pd.isna(row.p_holm):
         return ""
     test = f"Wilcoxon, n = {row.n_tested}, Holm-corrected p {row.p_holm:.2g}, rank biserial {signed(row.effect)}"
     size, way = round(100 * abs(row.difference)), "more" if row.difference >= 0 else "less"
-    return f"; its first units have {size}% of the effect {way} than those of random orders ({test})"
+    return f"; its first tokens have {size} points {way} of the effect than those of random orders ({test})"
 
 
 def _against(shares: pd.DataFrame, verdict: str) -> list[str]:
@@ -113,7 +113,7 @@ def beside_random(comparison: Comparison, method: str) -> pd.Series | None:
 def _said(values: Iterable[str]) -> tuple[str, ...]:
     """What was said, the most frequent first, each once with how often."""
     parts: Sequence[str] = [one for value in values for one in str(value).split(BETWEEN) if one]
-    counts = Counter(parts)
+    counts = Counter(map(of_tokens, parts))
     return tuple(one if n == 1 else f"{one} ({n} texts)" for one, n in counts.most_common())
 
 

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 
 import numpy as np
@@ -99,6 +100,12 @@ def _bootstrap(values: Float[np.ndarray, "text column"], n_resamples: int, seed:
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
+@lru_cache(maxsize=4)
+def _copies(n: int, n_resamples: int, seed: int) -> Float[np.ndarray, "resample token"]:
+    """How often each token is drawn; the same for every pair of methods on a text."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(float)
+
+
 def kendall_over_tokens(a: Tensor, b: Tensor, *, n_resamples: int, seed: int) -> tuple[float, float]:
     """Percentile bootstrap of Kendall's tau-b of one text, tokens resampled: (low, high).
 
@@ -111,7 +118,7 @@ def kendall_over_tokens(a: Tensor, b: Tensor, *, n_resamples: int, seed: int) ->
     if n < MIN_TOKENS:
         return math.nan, math.nan
     s, t = np.sign(x[:, None] - x[None, :]), np.sign(y[:, None] - y[None, :])
-    copies = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(float)
+    copies = _copies(n, n_resamples, seed)
 
     def total(matrix: np.ndarray) -> np.ndarray:
         return ((copies @ matrix) * copies).sum(1)

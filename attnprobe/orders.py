@@ -80,13 +80,15 @@ def foreign_ranks(mine: Attribution, other: Attribution) -> Int[np.ndarray, " un
 
 
 # A greedy step takes one unit while fewer than twice so many are gone.
-GROWTH = 8
+GROWTH = 6
 # What is to be lowest: the number itself where units are taken away, its negative where they are brought back.
 SIGNS = (1.0, -1.0)
 # A step looks at so many units, and as many more as it takes. Where little is there yet, what a unit does depends on
 # the few that were brought back before it, and an old look misleads: the first steps look at more.
 CANDIDATES, FIRST_STEPS = (8, 16), 8
 FIRST_CANDIDATES = (16, 32)
+# All are looked at again when so many times as many are gone.
+AGAIN = (8, 4)
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,12 @@ def _exact(values: Float[np.ndarray, " set"], n: int, wanted: Wanted) -> Int[np.
 def _greedy(n_units: int, answer: Answer) -> Ranks:
     """Two orders: each time take away the unit without which the number is lowest; bring back that with which highest.
 
-    Both take a step in one evaluation. Where many are gone, a step takes several at once, an eighth of those at most.
-    Steps look at all units when 0, 1, 4, 16… are gone; between, at those that promised most when they were last looked
-    at: else a text of a hundred units would cost ten thousand rows.
+    Both take a step in one evaluation. Where many are gone, a step takes several at once, a sixth of those at most.
+    Steps look at all units at first and when several times as many are gone; between, at those that promised most when
+    they were last looked at: else a text of a hundred units would cost ten thousand rows.
     """
     ends = answer(np.array([[False], [True]]) | np.zeros(n_units, dtype=bool))
-    found = [_Found.at(n_units, *one) for one in zip(SIGNS, FIRST_CANDIDATES, CANDIDATES, ends, strict=True)]
+    found = [_Found.at(n_units, *one) for one in zip(SIGNS, AGAIN, FIRST_CANDIDATES, CANDIDATES, ends, strict=True)]
     place = 0
     while place < n_units:
         at_once = _at_once(place, n_units)
@@ -163,6 +165,7 @@ class _Found:
     """A greedy order on its way. promised: by unit, how the number changed with it when it was last looked at."""
 
     sign: float
+    again: int
     n_first: int
     n_later: int
     number: float
@@ -172,15 +175,15 @@ class _Found:
     looked: int = 0
 
     @classmethod
-    def at(cls, n_units: int, sign: float, n_first: int, n_later: int, end: float) -> "_Found":
+    def at(cls, n_units: int, sign: float, again: int, n_first: int, n_later: int, end: float) -> "_Found":
         """At its beginning, where the number is `end`."""
         none = np.zeros(n_units)
-        return cls(sign, n_first, n_later, sign * end, none.astype(bool), none.astype(int), none)
+        return cls(sign, again, n_first, n_later, sign * end, none.astype(bool), none.astype(int), none)
 
     def candidates(self, place: int, at_once: int) -> Int[np.ndarray, " tried"]:
         """The units that a step looks at, in the order of the text."""
         left = np.flatnonzero(~self.taken)
-        if place >= 4 * self.looked:
+        if place >= self.again * self.looked:
             self.looked = place
             return left
         n = at_once + (self.n_first if place < FIRST_STEPS else self.n_later)

@@ -33,8 +33,18 @@ def of_operators(comparison: Comparison) -> Finding | None:
     pair = f"{least.operator_a} ({least.kind_a}) and {least.operator_b} ({least.kind_b})"
     claim += f": by comprehensiveness under {pair} Kendall's τ is {signed(least.kendall_tau)}"
     claim += " at least" if len(rows) > 1 else ""
-    claim += f", {int(least.n)} methods, {scope(comparison)}.{_lacking(comparison)}"
+    claim += f", {_all_of(comparison, int(least.n))}, {scope(comparison)}.{_lacking(comparison)}"
     return Finding("operators", claim, verdict, rows)
+
+
+def _all_of(comparison: Comparison, n: int) -> str:
+    """How many methods were ranked, the controls among them apart: "12 methods and the control"."""
+    control = {a.method for study in comparison.studies for a in study.attributions if a.family == "control"}
+    table = comparison.main
+    n_controls = len(control & set(table.method[table.metric == "comprehensiveness"]))
+    if not 0 < n_controls < n:
+        return f"{n} methods"
+    return f"{n - n_controls} methods and {'the control' if n_controls == 1 else f'{n_controls} controls'}"
 
 
 def _left_out(comparison: Comparison) -> Finding | None:

@@ -66,6 +66,16 @@ def named(names: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
+def of_tokens(said: str) -> str:
+    """What a rule says of units, in the word that readers know; what stands in quotes stays.
+
+    >>> of_tokens("'unit' is its first unit; its first units miss 5%")
+    "'unit' is its first token; its first tokens miss 5%"
+    """
+    parts = re.split(r"((?<!\w)'[^']*'(?!\w))", said)
+    return "".join(part if i % 2 else re.sub(r"\bunit(s?)\b", r"token\1", part) for i, part in enumerate(parts))
+
+
 def spaced(text: str) -> str:
     """A narrow space before each %, as people set it.
 

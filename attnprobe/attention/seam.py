@@ -53,6 +53,7 @@ class Tape:
     seen: list[Place] = field(default_factory=list)
     step: int = 0
     _fired: set[int] = field(default_factory=set)
+    _factors: dict[object, Tensor | None] = field(default_factory=dict)
     _layers: Counter[tuple[str, str]] = field(default_factory=Counter)
     _calls: Counter[int] = field(default_factory=Counter)
     _runs: Counter[int] = field(default_factory=Counter)
@@ -122,7 +123,11 @@ class Tape:
         if self.keep.wants(place) or self.check or self.differentiable:
             return None
         here = self._here(place)
-        factors = factors_of(here, place, n_heads, value)
+        # The layers of a stack mostly share one.
+        key = (tuple(tuple(map(id, edits)) for edits in here), n_heads, value.shape, value.dtype, value.device)
+        if key not in self._factors:
+            self._factors[key] = factors_of(here, place, n_heads, value)
+        factors = self._factors[key]
         if factors is None or factors.shape[1] > 1:  # heads that share values have factors of their own
             return None
         self._fired.update(id(edit) for edits in here for edit in edits)

@@ -97,12 +97,25 @@ def chosen_study(file: Path, name: str | None) -> dict[str, Any]:
     found = read_study_file(file)
     several = _studies(found, file)
     shared = {key: value for key, value in found.items() if key != SEVERAL}
+    _check_spellings(shared, file)
     if name is None:
         return shared
     if name not in several:
         hint = nearest(name, several) if several else "it is a single study; leave --study out"
         raise InputError(f"{file} has no study '{name}'; {hint}")
-    return shared | several[name]
+    own = several[name]
+    _check_spellings(own, file)
+    taken = set(map(_key, own))
+    return {key: value for key, value in shared.items() if _key(key) not in taken} | own
+
+
+def _check_spellings(table: Mapping[str, Any], file: Path) -> None:
+    """Refuse an option that is written twice, in two spellings (n-random, n_random): one would win without a word."""
+    found: dict[str, str] = {}
+    for written in map(str, table):
+        before = found.setdefault(_key(written), written)
+        if before != written:
+            raise InputError(f"{file}: '{before}' and '{written}' are one option; leave one of them out")
 
 
 def _studies(found: Mapping[str, Any], file: Path) -> dict[str, dict[str, Any]]:
@@ -176,8 +189,8 @@ def _tokens(name: str, value: Any, file: Path) -> Iterator[Token]:
         yield Token(keyword=name, value=str(one), source=str(file), index=index)
 
 
-def _key(name: str) -> str:
-    return name.lstrip("-").replace("_", "-").lower()
+def _key(name: Any) -> str:
+    return str(name).lstrip("-").replace("_", "-").lower()
 
 
 # ---------------------------------------------------------------- writing

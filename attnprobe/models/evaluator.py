@@ -23,7 +23,7 @@ from attnprobe.attention.seam import NOTHING, Keep, Tape
 from attnprobe.capture import finite
 from attnprobe.errors import AttnprobeError, CaptureError, InputError
 from attnprobe.models.model import Model
-from attnprobe.models.modes import parameters_of
+from attnprobe.models.modes import version_of
 from attnprobe.models.rows import Row
 from attnprobe.models.shortcuts import Ask, asking, starts_of
 from attnprobe.models.value_removal import with_edits
@@ -115,7 +115,7 @@ def targets(
     memory = _memory.get()
     known: dict[object, Tensor] = {} if memory is None else memory
     # The callables and examples stay in the key, so that an id cannot be given to another object meanwhile.
-    version = parameter_version(model)
+    version = version_of(model.module)
     keys = [(id(model), version, target, row.example, row.edits, row.key()) for row in rows]
     wanted = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     count(reused=len(rows) - len(wanted))
@@ -133,11 +133,6 @@ def targets(
     if not rows:
         return torch.zeros(0)
     return torch.stack([known[key] for key in keys])
-
-
-def parameter_version(model: Model) -> int:
-    """Grows whenever a parameter is changed in place, so that no answer of before is remembered."""
-    return sum(p._version for p in parameters_of(model.module) if not p.is_inference())
 
 
 def _shapes(row: Row) -> tuple[tuple[str, tuple[int, ...]], ...]:

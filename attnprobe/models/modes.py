@@ -1,8 +1,10 @@
 """A module's parts, and its mode, borrowed and given back."""
 
+import operator
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -33,6 +35,25 @@ def _walk(part: nn.Module, found: dict[int, nn.Module]) -> None:
 def parameters_of(module: nn.Module) -> list[nn.Parameter]:
     """The parameters of a module and all of its parts; one that is shared by several comes several times."""
     return [p for part in parts_of(module) for p in part._parameters.values() if p is not None]
+
+
+# What the parameters of a module were when they were last looked at, and how often they have changed. They are held, so
+# that the id of one that was replaced is not another's.
+_looked_at: WeakKeyDictionary[nn.Module, tuple[list[nn.Parameter], list[int], int]] = WeakKeyDictionary()
+
+
+def version_of(module: nn.Module) -> int:
+    """Grows whenever a parameter was changed in place or replaced, so that nothing of before is taken for what is now.
+
+    Changes of `parameter.data` are hidden from torch, and from this.
+    """
+    now = parameters_of(module)
+    versions = [0 if p.is_inference() else p._version for p in now]
+    before, known, number = _looked_at.get(module, ([], [], 0))
+    if len(before) == len(now) and known == versions and all(map(operator.is_, before, now)):
+        return number
+    _looked_at[module] = (now, versions, number + 1)
+    return number + 1
 
 
 @contextmanager

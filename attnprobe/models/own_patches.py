@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnprobe.attention.seam import silent
 from attnprobe.errors import InputError
 from attnprobe.example import Example
-from attnprobe.models.modes import evaluating
+from attnprobe.models.modes import evaluating, version_of
 from attnprobe.models.own_inputs import Inputs
 
 Embed = Callable[[Tensor], Tensor]
@@ -65,7 +65,7 @@ class Patches(Inputs):
     @property
     def fillers(self) -> Mapping[str, Tensor]:
         """The "mean" patch of the known pictures, a patch of nothing but 0 ("mask"), and the vector "zero"."""
-        version = sum(p._version for p in self.network.parameters())  # trained on: embedded anew
+        version = version_of(self.network)  # trained on: embedded anew
         if version not in self._fillers:
             blank = self._patches(torch.zeros(1, *self.shape))
             known = {} if self.pictures is None else {"mean": self._patches(self.pictures)}

@@ -26,10 +26,10 @@ from attnprobe.models.evaluator import (
     edits_of,
     logits,
     out_of_memory,
-    parameter_version,
     refuse_unseen,
 )
 from attnprobe.models.model import Model
+from attnprobe.models.modes import version_of
 from attnprobe.models.recorded import Pass, ResumableTape, recorded
 from attnprobe.models.replay import Replay
 from attnprobe.models.rows import Row
@@ -70,7 +70,7 @@ class Resumption:
         """The number of the attention from which on each row can be run; None for rows that must run plainly."""
         if not self._applies(model, target, rows):
             return [None] * len(rows)
-        version = parameter_version(model)
+        version = version_of(model.module)
         if self._version != version:
             self._version, self._known, self.used = version, None, ""
             self._known = self._learn()

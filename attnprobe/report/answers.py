@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from attnprobe.appearance import percent
 from attnprobe.report.nouns import TEXTS, Nouns
 from attnprobe.report.tokens import label, visible
@@ -26,6 +28,24 @@ def of_tokens(model: Mapping[str, Any], study: Study) -> bool:
     return ids is not None and study.capture.logits.shape[-1] > int(ids.max())
 
 
+def is_whole(study: Study) -> bool:
+    """Whether a whole answer of an encoder-decoder is explained; functions of a caller's own name no answer."""
+    target = study.target
+    return target.function is not None and bool(target.predicted_name) and "answer_ids" in study.example.notes
+
+
+def other_steps(study: Study) -> int:
+    """At how many steps of a whole answer the model's first choice is another token; 0 for all other answers.
+
+    Behind each step stands the answer as it is, so at 0 it is what the model writes by itself, token by token.
+    """
+    if not is_whole(study):
+        return 0
+    ids = torch.tensor(study.example.notes["answer_ids"])
+    first = study.capture.logits.detach().float()[0, : len(ids)].argmax(-1).cpu()
+    return int((first != ids).sum())
+
+
 def named(name: str, tokens: bool) -> str:
     """An output as the page names it: tokens, and what begins or ends with an invisible character, in quotes.
 
@@ -45,10 +65,19 @@ def plain(name: str) -> str:
 def explained(target: ResolvedTarget, tokens: bool) -> str:
     """What was explained, in words."""
     if target.function is not None:
-        return f"the function {plain(target.label_name)}"
+        own = "" if target.predicted_name else "the function "
+        return f"{own}{plain(target.label_name)}"
     words = f"{target.scale.replace('log_', 'log-')} of {named(target.label_name, tokens)}"
     words += f" rather than {named(target.against_name, tokens)}" if target.against_name is not None else ""
     return words + (f", at position {target.position}" if target.position is not None else "")
+
+
+def explained_answer(study: Study, tokens: bool) -> str:
+    """The answer that tokens argue for or against: an output, the whole answer in quotes, or a function's name."""
+    target = study.target
+    if is_whole(study):
+        return f"“{plain(target.predicted_name)}”"
+    return named(target.label_name, tokens) if target.function is None else plain(target.label_name)
 
 
 def is_next(model: Mapping[str, Any], study: Study) -> bool:
@@ -69,6 +98,8 @@ def says(model: Mapping[str, Any], study: Study, noun: Nouns = TEXTS) -> tuple[s
 
 def which(model: Mapping[str, Any], studies: Sequence[Study], as_predicted: bool, things: Nouns = TEXTS) -> str:
     """Whose answer is explained over several texts, and where."""
+    if all(map(is_whole, studies)):
+        return f"the whole answer of each {things.text}"
     tokens, following = of_tokens(model, studies[0]), all(is_next(model, s) for s in studies)
     noun = "predicted class" if not tokens else "predicted next token" if following else "predicted token"
     return (f"the {noun} of each {things.text}" if as_predicted else "as asked for") + positions(studies)

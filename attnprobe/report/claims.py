@@ -136,12 +136,12 @@ def _removal(comparison: Comparison) -> dict[str, str] | None:
     noun = nouns(comparison)
     over = f"the first {bins()} of its {noun.tokens}"
     mean = f"Mean over {over}" if len(comparison.studies) == 1 else f"Mean over {noun.texts} and {over}"
-    fall = f"Taken away in its order: the answer {unit.falls(r['mean'])}"
+    fall, random = unit.both_fall(float(r["mean"]), float(r.random_mean))
     return {
         "question": f"Does removing its {noun.words} lower the answer?",
         "value": percent(r.random_beaten, 0),
         "small": f"of {n} random orders beaten",
-        "text": f"{fall}; in random orders it {unit.falls(r.random_mean)}. {mean}.",
+        "text": f"Taken away in its order: the answer {fall}; in random orders it {random}. {mean}.",
         "verdict": r.holds_up,
         "tag": tags[r.holds_up],
     }

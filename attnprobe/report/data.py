@@ -12,7 +12,8 @@ from attnprobe.report import answers, claims, making, scores
 from attnprobe.report.heads import BUDGET, Budget, score_names
 from attnprobe.report.nouns import PICTURES, Nouns, nouns
 from attnprobe.report.parts import left_out, parts
-from attnprobe.report.texts import text
+from attnprobe.report.texts import SCALES, text
+from attnprobe.study import Study
 
 
 def build(
@@ -81,6 +82,7 @@ def _made(comparison: Comparison, methods: list[str], command: str, without: Seq
         "provenance": making.provenance(comparison),
         "settings": comparison.settings,
         "command": making.lines(making.without_paths(command)),
+        "shortened": making.is_shortened(command),
         "tables": [name for name in (*TABLE_NAMES, *EXTRA) if name not in without],
         "without": list(without),
     }
@@ -133,6 +135,7 @@ def _rules(comparison: Comparison, n_methods: int) -> dict[str, Any]:
     }
 
 
+FIRST_CHOICE = "the model’s first choice"
 # Names of the tables of a comparison; asking it for the tables themselves takes long where there are many texts.
 TABLE_NAMES = ("attributions", "predictions", *TABLES)
 # Tables that only the page makes.
@@ -170,6 +173,8 @@ def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str,
         if not t["predicted"]:
             explained = ("Explained", t["answer"], "a function of the logits")
             return [("Model", *model), explained, ("Its value", signed(t["value"] or 0.0, 2), t["unit"])]
+        if answers.is_whole(study):
+            return [("Model", *model), *_whole_answer(study, t)]
         same = "same as predicted" if t["answer"] == t["predicted"] else f"predicted: {t['predicted']}"
         p = t["label_probability"]
         small = "" if p is None or t["answer"] == t["predicted"] else f", {percent(p)}"
@@ -189,13 +194,26 @@ def what(comparison: Comparison, texts: list[dict[str, Any]]) -> list[tuple[str,
     sizes = sorted(t["n_units"] if noun is PICTURES else len(t["tokens"]) for t in texts)
     between = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     as_predicted = all(t["answer"] == t["predicted"] for t in texts)
+    given = sum(t["given"] for t in texts)
+    said = ("Answers", predicted, f"{noun.of(given, len(texts))}: given") if given else ("Predicted", predicted, mean)
     return [
         ("Model", *model),
         (noun.texts.capitalize(), str(len(texts)), f"{between} {noun.tokens}"),
-        ("Predicted", predicted, mean),
+        said,
         ("Explained", answered, answers.which(comparison.model, comparison.studies, as_predicted, noun)),
         ("Scale of effects", texts[0]["unit"], f"of the explained answer of each {noun.text}"),
     ]
+
+
+def _whole_answer(study: Study, text: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The answer of an encoder-decoder, which the model wrote or somebody gave, and what of it is explained."""
+    n, others = len(study.example.notes["answer_ids"]), answers.other_steps(study)
+    steps = f"{others} of {n} steps" if n > 1 else "its only step"
+    given = f"the answer that was given; at {steps} it is not the model’s first choice"
+    said = ("Answer", text["predicted"], given) if others else ("Predicted", text["predicted"], FIRST_CHOICE)
+    value = "" if text["value"] is None else signed(text["value"], 2)
+    of = f"{SCALES[study.target.scale]} of the whole answer"
+    return [said, ("Explained", of, f"summed over its {n} tokens" if n > 1 else ""), ("Its value", value, text["unit"])]
 
 
 def _others(comparison: Comparison, text: dict[str, Any]) -> str:
@@ -204,7 +222,7 @@ def _others(comparison: Comparison, text: dict[str, Any]) -> str:
     target = study.target
     row = study.capture.logits.detach().float().reshape(-1, study.capture.logits.shape[-1])
     if study.capture.logits.ndim != 2 or not 2 <= row.shape[-1] <= 3 or target.function is not None:
-        return "the model’s first choice"
+        return FIRST_CHOICE
     p = row[0].softmax(-1).tolist()
     if target.against is not None and len(p) == 2:
         other = text["against"] if target.predicted == target.label else text["answer"]

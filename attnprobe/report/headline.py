@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import NARROW_SPACE, percent
+from attnprobe.appearance import NARROW_SPACE, names, percent
 from attnprobe.comparison import Comparison
 from attnprobe.finding import Finding, raises
 from attnprobe.judgement.rule import EXPLAINS, MISLEADS, UNDECIDED, VERDICTS
@@ -34,6 +34,11 @@ OF_MOST = {
     MISLEADS: "Attention misleads on most of these",
     UNDECIDED: "Mostly undecided here",
     "": "Mixed verdicts here",
+}
+OF_ALL = {
+    EXPLAINS: "Attention explains all of these",
+    MISLEADS: "Attention misleads on all of these",
+    UNDECIDED: "Undecided here",
 }
 # What the judgement's verdict is on the scale of the other rule, for what speaks on the other side, and for its colour.
 SIDE = {EXPLAINS: "yes", MISLEADS: "no", UNDECIDED: "open", "": "open"}
@@ -61,7 +66,7 @@ def headline(comparison: Comparison) -> dict[str, Any]:
     if mine.empty:
         return said
     kind = _verdict(comparison, mine)
-    text = (EXPLAINS_HERE if len(comparison.studies) == 1 else OF_MOST)[kind]
+    text = EXPLAINS_HERE[kind] if len(comparison.studies) == 1 else _of_set(mine, kind)
     first = {"text": text, "kind": SIDE[kind], "asks": "by what acts"}
     beside = badges if found and found.topic == "attention" else []
     claim, numbers = _of_one(mine, kind, found, noun) if len(mine) == 1 else _of_many(mine, noun)
@@ -86,6 +91,13 @@ def _verdict(comparison: Comparison, mine: pd.DataFrame) -> str:
     shares = shares[shares.method == "raw_attention"]
     most = shares[(shares.low > 0.5) | ((shares.verdict == UNDECIDED) & (shares.share > 0.5))].verdict
     return str(most.iloc[0]) if len(most) else ""
+
+
+def _of_set(mine: pd.DataFrame, kind: str) -> str:
+    """The badge of a set; all of one verdict is said even where they are too few for its interval to be sure."""
+    if mine.verdict.nunique() > 1:
+        return OF_MOST[kind]
+    return OF_ALL[str(mine.iloc[0].verdict)] + ("" if kind else f", but they are only {len(mine)}")
 
 
 def _of_one(mine: pd.DataFrame, kind: str, found: Finding | None, noun: Nouns) -> tuple[str, str]:
@@ -114,7 +126,13 @@ def _share(mine: pd.DataFrame, start: str, noun: Nouns) -> str:
     if pd.isna(quality):
         return ""
     beside = "" if pd.isna(random) else f"; {noun.tokens} drawn at random, {percent(random, 0)}"
-    return f"{start} {percent(quality, 0)} of the effect that the best ones have{beside}."
+    over = "" if len(by := _operators(mine)) < 2 else f", mean over the operators {names(by)}"
+    return f"{start} {percent(quality, 0)} of the effect that the best ones have{over}{beside}."
+
+
+def _operators(mine: pd.DataFrame) -> list[str]:
+    """Those by which verdicts were given, each once."""
+    return list(dict.fromkeys(one for cell in mine.operators for one in str(cell).split(", ") if one))
 
 
 def _badge(comparison: Comparison, first: Finding | None) -> str:

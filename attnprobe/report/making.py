@@ -35,6 +35,15 @@ def without_paths(text: str) -> str:
     return _PATH.sub(short, text)
 
 
+def is_shortened(command: str) -> bool:
+    """Whether a command cannot be run as the page shows it, since a path outside of the folder was cut down.
+
+    >>> is_shortened("attnprobe report m --file /srv/x/t.csv"), is_shortened("attnprobe report m --file t.csv")
+    (True, False)
+    """
+    return without_paths(command).count("…/") > command.count("…/")
+
+
 def lines(command: str) -> str:
     """A long command with an option a line; what stands in quotes stays as it is.
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from attnprobe.comparison import Comparison
 from attnprobe.finding import Finding, findings
 from attnprobe.viewer.nouns import PICTURES, TEXTS, Nouns, few, nouns_of
+from attnprobe.wording import of_tokens
 
-__all__ = ["PICTURES", "TEXTS", "Nouns", "few", "nouns", "told"]
+__all__ = ["PICTURES", "TEXTS", "Nouns", "few", "nouns", "of_tokens", "told"]
 
 
 def nouns(comparison: Comparison) -> Nouns:

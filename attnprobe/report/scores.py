@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -45,6 +45,15 @@ class Unit:
         size = self.number(abs(value))
         return "stays as it is" if not float(size) else f"{'falls' if value > 0 else 'rises'} by {size} {self.word}"
 
+    def both_fall(self, value: float, other: float) -> tuple[str, str]:
+        """Two falls that are compared, with as many digits as it takes to tell them apart."""
+        for more in range(3):
+            unit = replace(self, digits=self.digits + more)
+            said = unit.falls(value), unit.falls(other)
+            if said[0] != said[1] or value == other:
+                return said
+        return self.falls(value), self.falls(other)
+
     def told(self, metric: str, value: float) -> str:
         """A value of a metric: falls have a sign, areas have none."""
         return self.number(value) if metric.endswith(AREA) else self.signed(value)
@@ -59,9 +68,12 @@ class Unit:
 
 
 def unit_of(comparison: Comparison) -> Unit:
-    """Points where every text's answer has a probability."""
-    known = all(math.isfinite(s.target.label_probability) for s in comparison.studies)
-    return Unit(100.0, 1, "points", "the probability") if known else Unit(1.0, 2, "units", "the explained number")
+    """Points where every text's answer has a probability; nats where what is explained is a log-probability."""
+    targets = [s.target for s in comparison.studies]
+    if all(math.isfinite(target.label_probability) for target in targets):
+        return Unit(100.0, 1, "points", "the probability")
+    nats = all(target.scale == "log_probability" for target in targets)
+    return Unit(1.0, 2, "nats" if nats else "units", "the explained number")
 
 
 def tau(value: float) -> str:

@@ -100,7 +100,8 @@ def _removal(comparison: Comparison) -> Said:
         if r is not None and not pd.isna(r.random_beaten):
             side = {"yes": "for", "no": "against"}.get(r.holds_up, "open")
             better = "the deeper the fall, the better" if r.better == "higher" else "the smaller the fall, the better"
-            fall = f"the answer {unit.falls(r['mean'])}, in random orders it {unit.falls(r.random_mean)}; {better}"
+            own, random = unit.both_fall(float(r["mean"]), float(r.random_mean))
+            fall = f"the answer {own}, in random orders it {random}; {better}"
             beat = f"{what.format(tokens=nouns(comparison).tokens)} beat {percent(r.random_beaten, 0)} of random orders"
             said.append((side, f"{beat} ({metric}: {fall})."))
     return said
@@ -126,12 +127,11 @@ def _first_token(comparison: Comparison) -> Said:
         same = sum(c["same_size"] for c in counts)
         sentence = f"On {noun.of(same, len(counts))} the {noun.token} that it puts first has the largest effect of all,"
         return [("for", sentence + " for or against, by leave-one-out.")] if same else []
-    if not counts or not (counts[0]["same_first"] or counts[0]["same_size"]):
+    if not counts or not counts[0]["same_size"]:
         return []
-    token = f"It puts “{counts[0]['first']}” first"
-    if counts[0]["same_first"]:
-        return [("for", f"{token}, as leave-one-out does.")]
-    return [("for", f"{token}, and by leave-one-out no other {noun.token} has so large an effect; it argues against.")]
+    way = "against" if counts[0]["first"] in counts[0]["against"] else "for it"
+    said = f"It puts “{counts[0]['first']}” first, and by leave-one-out no other {noun.token} has so large an effect"
+    return [("for", f"{said}; it argues {way}.")]
 
 
 def _arguing(comparison: Comparison) -> Said:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from attnprobe import judged_tables
 from attnprobe.appearance import FAMILIES, inline
@@ -26,10 +27,14 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
     """Everything that the page shows of one text; plain numbers and strings."""
     study = comparison.studies[index]
     example, target, of_tokens = study.example, study.target, answers.of_tokens(comparison.model, study)
-    tokens, noun = shown(example), nouns(comparison)
+    tokens, noun, whole = shown(example), nouns(comparison), answers.is_whole(study)
     found = {a.method: _scores(a) for a in study.attributions}
     maps, why = heads.stacks(study.capture, budget)
-    spread = spreads({m: s["ranks"] for m, s in found.items() if not is_control(study, m)})
+    judging = [m for m in found if not is_control(study, m)]
+    # A weight has no direction: beside scores that have one, it is ranked against their sizes.
+    by_size = len({found[m]["signed"] for m in judging}) > 1
+    places = {m: found[m]["sizes" if by_size else "ranks"] for m in judging}
+    spread = spreads(places)
     return {
         "title": title(study),
         "tokens": tokens,
@@ -39,16 +44,14 @@ def text(comparison: Comparison, index: int, methods: list[str], budget: heads.B
         "n_truncated": example.n_truncated,
         "methods": found,
         "spread": spread,
-        "heading": heading(
-            tokens, found, spread, [m for m in methods if m in found and not is_control(study, m)], noun
-        ),
+        "by_size": int(by_size),
+        "heading": heading(tokens, found, places, [m for m in methods if m in places], noun),
         "target": answers.explained(target, of_tokens),
-        "unit": SCALES[target.scale] if target.function is None else "units of the function",
-        "answer": answers.named(target.label_name, of_tokens)
-        if target.function is None
-        else answers.plain(target.label_name),
+        "unit": SCALES[target.scale] if target.function is None or whole else "units of the function",
+        "answer": answers.explained_answer(study, of_tokens),
         "against": answers.named(target.against_name, of_tokens) if target.against_name is not None else "",
         "predicted": answers.named(target.predicted_name, of_tokens),
+        "given": int(answers.other_steps(study) > 0),
         "says": answers.says(comparison.model, study, noun),
         "probability": _known(target.predicted_probability),
         "label_probability": _known(target.label_probability),
@@ -98,16 +101,21 @@ def _digits(values: list[float]) -> list[float]:
 
 def _scores(a: Attribution) -> dict[str, Any]:
     scores = a.scores.double().numpy()
-    ranks = np.full(len(scores), np.nan)
     units = a.units.numpy()
-    ranks[units] = pd.Series(scores[units]).rank(ascending=False, method="average").to_numpy()
     error = None if a.standard_error is None else _digits(a.standard_error.tolist())
     return {
         "scores": _digits(scores.tolist()),
-        "ranks": [None if math.isnan(r) else float(r) for r in ranks],
+        "ranks": _places(scores, units),
+        "sizes": _places(np.abs(scores), units),
         "signed": int(a.signed),
         "error": error,
     }
+
+
+def _places(scores: Float[np.ndarray, " token"], units: Bool[np.ndarray, " token"]) -> list[float | None]:
+    """The place of each token, 1 for the highest score, ties in the middle; None for special tokens."""
+    ranks = pd.Series(scores).where(units).rank(ascending=False, method="average")
+    return [None if math.isnan(r) else float(r) for r in ranks]
 
 
 def spreads(ranks: dict[str, list[float | None]]) -> list[float | None]:
@@ -121,9 +129,17 @@ def spreads(ranks: dict[str, list[float | None]]) -> list[float | None]:
 
 
 def heading(
-    tokens: list[str], found: dict[str, Any], spread: list[float | None], methods: list[str], noun: Nouns = TEXTS
+    tokens: list[str],
+    found: dict[str, Any],
+    places: dict[str, list[float | None]],
+    methods: list[str],
+    noun: Nouns = TEXTS,
 ) -> str:
-    """The finding of the rows: on which token the methods part, counting only tokens that somebody gives weight to."""
+    """The finding of the rows: on which token the methods part, counting only tokens that somebody gives weight to.
+
+    places: by method the place of each token, by score, or by its size where only some methods have a direction.
+    """
+    spread = spreads(places)
     if len(methods) < 2 or not any(spread):
         if len(methods) < 2:
             return f"One {noun.text}, {noun.word} by {noun.word}"
@@ -131,14 +147,21 @@ def heading(
     share = {m: _shares(found[m]["scores"]) for m in methods}
     weight = [0.0 if s is None else s * max(share[m][i] for m in methods) for i, s in enumerate(spread)]
     at = int(np.argmax(weight))
-    ranks = {m: found[m]["ranks"][at] for m in methods}
+    ranks = {m: places[m][at] or 0.0 for m in methods}
     high, low = min(methods, key=lambda m: ranks[m]), max(methods, key=lambda m: ranks[m])
     n = sum(s is not None for s in spread)
     if (spread[at] or 0) < max(2, n / 4):
         return f"The methods rank the {noun.words} much alike here; they differ most on “{tokens[at]}”"
-    first, last = _rank(ranks[high], n), _rank(ranks[low], n)
+    first, last = (_rank(ranks[m], n) + _way(found[m], places[m], at) for m in (high, low))
     one, other = inline(high), inline(low)
     return f"The methods part over “{tokens[at]}”: {first} for {one}, {last} for {other}"
+
+
+def _way(scored: dict[str, Any], places: list[float | None], at: int) -> str:
+    """What a place of a method with a direction says, where it is one by size."""
+    if not scored["signed"] or places == scored["ranks"]:
+        return ""
+    return " by size, against the answer," if scored["scores"][at] < 0 else " by size"
 
 
 def _rank(rank: float, n: int) -> str:
@@ -194,7 +217,6 @@ def argue(study: Study) -> dict[str, Any] | None:
         "of": len(top),
         "against": [tokens[i] for i in against],
         "first": tokens[top[0]] if top else "",
-        "same_first": bool(top) and top[0] == removal.ranking()[0],
         "same_size": bool(top) and float(removal.scores[top[0]].abs()) == largest > 0,
     }
 

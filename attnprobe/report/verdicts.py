@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from attnprobe.appearance import NARROW_SPACE, look, names, percent, signed
+from attnprobe.appearance import look, names, percent, signed
 from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
 from attnprobe.judgement.rule import RULE, UNDECIDED, VERDICTS
-from attnprobe.report.nouns import Nouns, nouns
+from attnprobe.report.nouns import Nouns, nouns, of_tokens
 from attnprobe.verdict_tables import BETWEEN
 from attnprobe.wording import spaced
 
@@ -25,10 +25,35 @@ def panel(comparison: Comparison, methods: list[str]) -> dict[str, Any] | None:
     known = [m for m in methods if m in set(table.method)]
     one = len(comparison.studies) == 1
     noun = nouns(comparison)
-    rows = [_of_one(table, m, noun) if one else _of_many(comparison, m) for m in known]
+    rows = _grouped([_of_one(table, m, noun) if one else _of_many(comparison, m) for m in known])
     rule = {name: percent(getattr(RULE, name), 0) for name in ("effective", "idle", "miss", "order", "top", "chance")}
     causes = _causes(table[table.method.isin(known)], noun) if one else []
-    return {"one": one, "rows": rows, "causes": causes, "heading": _heading(table, known, one, noun), "rule": rule}
+    return {
+        "one": one,
+        "rows": rows,
+        "causes": causes,
+        "heading": _heading(table, known, one, noun),
+        "rule": rule,
+        "tested": not one and any(part["p"] for row in rows for part in row["maps"]),
+    }
+
+
+# What is said of a map alone, also where all else is said of several at once.
+OF_A_MAP = ("method", "label", "beyond", "p")
+
+
+def _grouped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for all maps of which the same is to be said; its `maps` hold what is told of each."""
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        own = {name: row[name] for name in OF_A_MAP if name in row}
+        shared = {name: value for name, value in row.items() if name not in OF_A_MAP}
+        like = next((one for one in found if all(one[name] == value for name, value in shared.items())), None)
+        if like is None:
+            found.append({**row, "maps": [own]})
+        else:
+            like["maps"].append(own)
+    return found
 
 
 def _heading(table: pd.DataFrame, methods: list[str], one: bool, noun: Nouns) -> str:
@@ -69,7 +94,7 @@ def _causes(table: pd.DataFrame, noun: Nouns) -> list[dict[str, Any]]:
 
 
 def _sentence(said: str, noun: Nouns) -> str:
-    said = noun.said(said).strip().rstrip(".").replace(" -0%", " 0%")
+    said = noun.said(of_tokens(said)).strip().rstrip(".").replace(" -0%", " 0%")
     return spaced(f"{said[:1].upper()}{said[1:]}.") if said else ""
 
 
@@ -82,7 +107,7 @@ def _of_many(comparison: Comparison, method: str) -> dict[str, Any]:
         _part(verdict, float(mine["count"][verdict]), mine.share[verdict], mine.low[verdict], mine.high[verdict])
         for verdict in VERDICTS
     ]
-    beyond = f"{signed(100 * first.difference, 0)}{NARROW_SPACE}%"
+    beyond = f"{signed(100 * first.difference, 0)} points"
     p = "" if pd.isna(first.p_holm) else f"p {first.p_holm:.2g}" if first.p_holm >= 1e-4 else "p < 0.0001"
     found, noun = said_causes(rows)[:CAUSES], nouns(comparison)
     return {

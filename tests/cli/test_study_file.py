@@ -12,6 +12,7 @@ import attnprobe.cli.study_file as study_file
 from attnprobe.choosing import chosen
 from attnprobe.cli.app import main
 from attnprobe.cli.options import MethodOptions, PageOptions
+from attnprobe.cli.study_file import chosen_study
 from tests.architecture.source import ROOT
 
 QUICK = 'methods = ["raw_attention", "leave_one_out"]\nn-random = 2\nno-oracle = true\nno-verdicts = true\n'
@@ -152,12 +153,20 @@ def test_a_saved_study_makes_the_same_report_again(here: Path, classifier: Path,
         ("config = 'other.toml'\n", "there is no option 'config'"),
         ("text = \n", "cannot be read: Invalid value"),
         ("studies = 3\n", "studies holds a table for each study"),
+        ("n_random = 7\n", "'n-random' and 'n_random' are one option"),
+        ('text = "a"\nTEXT = "b"\n', "'text' and 'TEXT' are one option"),
     ],
 )  # fmt: skip
 def test_what_a_file_gets_wrong_is_one_message_with_its_name(refused, written: Callable, text: str, message: str):
     written(text)
     said = refused("report", "--config", "studies/study.toml", "--out", "a.html")
     assert message in said and "studies/study.toml" in said
+
+
+def test_what_a_study_says_goes_before_what_all_share_in_any_spelling(here: Path):
+    file = here / "spelled.toml"
+    file.write_text("n_random = 5\nseed = 2\n[studies.one]\nN-RANDOM = 7\n", encoding="utf-8")
+    assert chosen_study(file, "one") == {"seed": 2, "N-RANDOM": 7}
 
 
 def test_a_file_that_is_not_there_or_of_another_kind_is_one_message(refused: Callable[..., str], written, here: Path):

@@ -229,6 +229,19 @@ def test_a_row_that_makes_no_sense_is_an_error(example, make, message):
         make(example)
 
 
+def test_an_answer_is_not_remembered_after_a_parameter_was_replaced():
+    model = load(tiny.build("bert", "sdpa"))
+    example, layer = model.example(tiny.IDS), model.module.classifier
+    target, fillers = model.resolve(example), model.fillers["mean"].clone()
+    with remembering():
+        before = targets(model, [Row(example)], target)
+        layer.weight = torch.nn.Parameter(torch.zeros_like(layer.weight))  # of the same version as the one before
+        assert targets(model, [Row(example)], target) != before
+    words = model.module.bert.embeddings.word_embeddings
+    words.weight = torch.nn.Parameter(3 * words.weight.detach())
+    torch.testing.assert_close(model.fillers["mean"], 3 * fillers)
+
+
 def test_an_answer_is_not_remembered_after_a_parameter_has_changed(model, example):
     target = model.resolve(example)
     with remembering():

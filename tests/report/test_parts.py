@@ -78,7 +78,7 @@ def test_the_claim_has_the_numbers_of_the_verdict(one, many):
 
 def test_few_texts_that_attention_explains_are_no_claim_about_most(many):
     assert top(judged(many, ["explains"] * 4 + ["misleads"] * 3))["badge"] == "Mixed verdicts here"
-    assert top(judged(many, ["explains"] * 7))["badge"] == "Attention explains most of these"
+    assert top(judged(many, ["explains"] * 7))["badge"] == "Attention explains all of these"
 
 
 def test_the_page_tells_verdict_and_holds_up_apart_in_one_sentence(one):

@@ -65,7 +65,7 @@ def test_shares_on_the_page_are_those_of_the_table(seven):
 
 def test_of_one_text_the_page_gives_reason_causes_and_what_speaks_against(one):
     html = page(judged(one, ["misleads"]))
-    for part in ("Its first units miss 3\u202f% of the effect.", "One &lt;thing&gt;. Another.", "look at value_norms"):
+    for part in ("Its first tokens miss 3\u202f% of the effect.", "One &lt;thing&gt;. Another.", "look at value_norms"):
         assert part in html
 
 

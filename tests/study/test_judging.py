@@ -112,7 +112,7 @@ def test_the_search_finds_what_only_works_together_where_it_is_brought_back():
     assert np.argsort(found[0])[0] == chain[0]
 
 
-@pytest.mark.parametrize(("n_units", "most"), [(9, 90), (40, 850), (128, 2070), (512, 7300)])
+@pytest.mark.parametrize(("n_units", "most"), [(9, 90), (40, 790), (128, 1850), (512, 6430)])
 def test_every_unit_has_one_place_and_long_texts_cost_no_square(n_units, most):
     asked = []
 

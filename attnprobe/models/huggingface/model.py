@@ -24,7 +24,7 @@ from attnprobe.models.huggingface.patches import patch_fillers, patch_vectors
 from attnprobe.models.huggingface.places import first_called, locator, unwrapped, word_embedding
 from attnprobe.models.huggingface.runs import attention_modules
 from attnprobe.models.model import Model, Stack, facts_of
-from attnprobe.models.modes import evaluating, parameters_of
+from attnprobe.models.modes import evaluating, version_of
 from attnprobe.models.rows import Row
 from attnprobe.target import ResolvedTarget, Target, as_target
 
@@ -108,7 +108,7 @@ class HuggingFaceModel(Model):
         """
         if self.own_fillers is not None:
             return self.own_fillers
-        now = tuple((id(p), 0 if p.is_inference() else p._version) for p in parameters_of(self.module))
+        now = version_of(self.module)
         known = self.__dict__.get("_fillers_of")
         if known is None or known[0] != now:
             known = self.__dict__["_fillers_of"] = (now, self._make_fillers())

@@ -86,7 +86,7 @@ function disagreement(t, line, gaps, most, floor) {
   var h = '<tr><th scope="row"><b style="font-weight:600">Disagreement</b><small style="padding:0">ranks apart × share</small></th>';
   line.forEach(function (i) {
     var s = t.spread[i], strong = s > 0 && gaps[i] >= floor;
-    h += s == null ? '<td class="d"></td>' : '<td class="d' + (strong ? " top" : "") + '" title="' + esc(t.tokens[i]) + ": ranks up to " + s + " of " + t.n_units + " places apart, times the largest share of the token: " + fix(gaps[i], 1) + '">' +
+    h += s == null ? '<td class="d"></td>' : '<td class="d' + (strong ? " top" : "") + '" title="' + esc(t.tokens[i]) + ": ranks " + (t.by_size ? "by size " : "") + "up to " + s + " of " + t.n_units + " places apart, times the largest share of the token: " + fix(gaps[i], 1) + '">' +
       (gaps[i] < 0.05 ? "0" : fix(gaps[i], 1)) + '<i style="height:' + (2 + 26 * gaps[i] / most).toFixed(0) + 'px"></i></td>';
   });
   return h + "</tr>";
@@ -110,7 +110,7 @@ function note(m, i) {
   var t = text(), s = t.methods[m], v = s.scores[i], rank = s.ranks[i], e = s.error && s.error[i];
   var value = s.signed ? sgn(v, 3) + (e ? " ± " + e.toFixed(3) : "") + (/control|attention/.test(INFO[m].family) ? "" : " " + t.unit) : v.toFixed(3);
   var way = !s.signed ? "no direction" : Math.abs(v) < 0.0005 ? "no effect" : (v < 0 ? "against " : "for ") + esc(t.answer);
-  var place = rank == null ? "special token, not ranked" : "rank " + String(rank).replace(".5", "½") + " of " + t.n_units;
+  var place = rank == null ? "special token, not ranked" : "rank " + String(rank).replace(".5", "½") + " of " + t.n_units + (t.by_size && s.signed && s.sizes[i] !== rank ? ", " + String(s.sizes[i]).replace(".5", "½") + " by size" : "");
   return "<b>" + tok(t.tokens[i]) + "</b>" + (t.exact[i] ? ' <span class="mono">(' + tok(t.exact[i]) + ")</span>" : "") + " under " + esc(INFO[m].inline) +
     '<br><span class="mono">' + value + "</span><br>" + pc(Math.abs(shares(t, m)[i])) + " of the row, " + way + "<br>" + place;
 }
@@ -129,7 +129,7 @@ function legend() {
   $("leg").innerHTML = '<div><div>Signed: against <span aria-hidden="true">←</span> 0 <span aria-hidden="true">→</span> for ' + esc(t.answer) + '</div><div class="ramp">' +
     steps.map(function (v) { return cell(v, "s"); }).join("") + "</div>" + ticks(steps, true) + '</div><div><div>No sign: weight</div><div class="ramp">' +
     weights.map(function (v) { return cell(v, "u"); }).join("") + "</div>" + ticks(weights, false) +
-    '</div><div style="max-width:33em">% of the row’s total size. Colour grows with the square root, so small values stay visible. Top row: how many ranks the methods lie apart on a token, times its largest share under any of them. Solid: the three highest.</div>';
+    '</div><div style="max-width:33em">% of the row’s total size. Colour grows with the square root, so small values stay visible. Top row: how many ranks' + (t.by_size ? ", by the size of the score," : "") + ' the methods lie apart on a token, times its largest share under any of them. Solid: the three highest.</div>';
 }
 function values() {
   var t = text(), ms = methodsOf(t), h = "<thead><tr><th scope=\"col\">" + capital(NOUN.token) + "</th>";

@@ -11,7 +11,7 @@ from attnprobe.comparison import Comparison
 from attnprobe.explaining import said_causes
 from attnprobe.judgement.rule import VERDICTS
 from attnprobe.report.claims import top
-from attnprobe.report.nouns import nouns, told
+from attnprobe.report.nouns import nouns, of_tokens, told
 from attnprobe.report.scores import unit_of
 from attnprobe.verdict_tables import BETWEEN
 from attnprobe.wording import spaced
@@ -99,7 +99,7 @@ def _verdicts(comparison: Comparison) -> Block | None:
             (
                 look(r["method"]).label,
                 str(r["verdict"]),
-                _sentences(r["reason"]),
+                nouns(comparison).said(of_tokens(_sentences(r["reason"]))),
                 _causes(table[table.method == r["method"]]),
             )
             for r in table.to_dict("records")
