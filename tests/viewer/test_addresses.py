@@ -60,4 +60,23 @@ def test_what_an_address_says_that_does_not_exist_is_passed_over(browser, full, 
     assert {k: v for k, v in found.items() if k not in ("measure", "full")} == {
         k: v for k, v in plain.items() if k not in ("measure", "full")
     }
-    assert found["full"] == plain["full"] and found["measure"] in ("weight", "effect")
+    # A signed scale has no contrast to open with.
+    assert found["full"] == ("all" if found["measure"] == "effect" else plain["full"])
+    assert found["measure"] in ("weight", "effect")
+
+
+def test_a_scale_of_colours_that_signed_numbers_do_not_have_is_left_when_they_are_chosen(browser, full, tmp_path):
+    path = full.save(tmp_path / "view.html")
+    page = browser.open(path, at="head=1.0&colour=contrast", ready="#viewer[data-ready=yes]")
+    state = "element => element.attnprobe.state"
+    assert page.locator("#viewer").evaluate(state)["full"] == "contrast"
+    page.locator("#viewer select[data-set=measure]").select_option("effect")
+    assert page.locator("#viewer").evaluate(state)["full"] == "all"
+    assert "colour=contrast" not in page.evaluate("location.hash")
+
+
+@pytest.mark.parametrize("wrong", ["head=99.99", "head=1:0.1", "head=9999999:0.0&colour=contrast"])
+def test_an_address_of_a_head_that_is_not_there_becomes_that_of_the_one_that_is_shown(browser, full, tmp_path, wrong):
+    page = browser.open(full.save(tmp_path / "view.html"), at=wrong, ready="#viewer[data-ready=yes]")
+    state = page.locator("#viewer").evaluate("element => element.attnprobe.state")
+    assert page.evaluate("location.hash").startswith(f"#head={state['layer']}.{state['head']}")

@@ -40,8 +40,8 @@ function follow(how) {
   var index = linked(), head = linkedHead(), hash = location.hash;
   if (index === null && !head) return;
   if (index !== null) { choose(index); keep("text", now); }
-  if (head && attention) attention.follow(hash);
   address({ text: index === null ? addressed.text : "text-" + (now + 1), head: head ? viewPart(hash) : addressed.head });
+  if (head && attention) attention.follow(hash); // and then the address names what is there
   $(head ? "heads" : "text").scrollIntoView({ behavior: how === "at once" ? "instant" : "auto" });
 }
 /* The switches as they were: each is pressed again. */

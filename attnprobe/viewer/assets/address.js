@@ -49,6 +49,7 @@ function follow(V, hash) {
   applied(V, hash);
   controls(V);
   redraw(V);
+  tellAddress(V);
 }
 /* On a page of its own the address names what is shown; a frame without an address goes without. */
 function linkHeads(V) {

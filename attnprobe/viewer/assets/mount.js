@@ -6,6 +6,8 @@ var FRAME = '<div class="av"><div class="ctrl"></div><div class="hg"><div class=
 function option(value, label, on) { return '<option value="' + esc(value) + '"' + (on ? " selected" : "") + ">" + esc(label) + "</option>"; }
 function choice(name, label, options) { return options.length < 2 ? "" : '<label><span>' + label + '</span><select data-set="' + name + '">' + options.join("") + "</select></label>"; }
 function controls(V) {
+  // Signed numbers have no least to be drawn from.
+  if (MEASURES[V.state.measure].signed && V.state.full === "contrast") V.state.full = "all";
   var st = V.state, s = stackOf(V), special = s.layers.some(function (l) { return sideOf(V, l, "k").special.length; });
   var pick = function (name, pairs) { return pairs.map(function (p) { return option(p[0], p[1], String(st[name]) === String(p[0])); }); };
   find(V, ".ctrl").innerHTML = choice("stack", "Stack", pick("stack", V.data.stacks.map(function (x, i) { return [i, x.name]; }))) +
@@ -82,6 +84,7 @@ function open(V, data) {
     if (first) applied(V, V.options.hash);
     controls(V);
     redraw(V);
+    if (first && partsOf(V.options.hash).head) tellAddress(V); // which names what is there, whatever was asked for
     V.host.dataset.ready = "yes";
     return V;
   }).catch(function (error) { find(V, ".av").innerHTML = '<p class="note">The maps could not be unpacked (' + esc(error.message) + "). A browser of 2023 or later is needed.</p>"; throw error; });
