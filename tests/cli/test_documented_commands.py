@@ -27,7 +27,6 @@ LONG = {
     "benchmark verdicts --families P1,P6,retrieval": "draws sixty models",
     "benchmark planted --only P1,P2 --variants 3": "every method on eight models",
     "benchmark planted --only P2 --format json": "every method",
-    "report --config reports/demo.toml": "the whole demo, which `attnprobe demo` runs too",
 }
 
 
